@@ -80,9 +80,13 @@ impl FailureReasons {
         self.daemon_began = at;
     }
 
-    /// An I/O thread is told of a path to the disk, or has answered a request with success.
-    pub(super) fn served(&mut self, at: Duration, thread: usize) {
-        self.served.insert(thread, at);
+    /// An I/O thread is told of a path to the disk, or has answered a request with success that was submitted at `since`. A request
+    /// that was under way before a time without a path does not end that time.
+    pub(super) fn served(&mut self, at: Duration, thread: usize, since: Duration) {
+        let last = self.outages.iter().rfind(|(of, ..)| *of == thread);
+        if last.is_none_or(|(_, end, length)| since >= end.saturating_sub(*length)) {
+            self.served.insert(thread, at);
+        }
     }
 
     /// Whether an I/O thread has a path to the disk. A path that carries out a command and refuses the next one has served a part of a
@@ -186,7 +190,7 @@ mod tests {
         let mut reasons = FailureReasons::default();
         let met = reasons.snapshot(SECOND);
         assert!(!reasons.explains(4 * SECOND, met, &config), "no thread has told anything yet");
-        reasons.served(2 * SECOND, 0);
+        reasons.served(2 * SECOND, 0, 2 * SECOND);
         reasons.has_path(2 * SECOND, 0, true);
         reasons.has_path(5 * SECOND, 0, false);
         assert!(!reasons.explains(7 * SECOND, met, &config));
@@ -199,14 +203,16 @@ mod tests {
     #[test]
     fn a_path_that_serves_a_part_of_a_request_does_not_end_the_time_without_a_path() {
         let config = GroupConfig { no_path_timeout: Some(3 * SECOND), ..GroupConfig::default() };
-        for (served, fails) in [(0, true), (3, false)] {
+        for (served, since, fails) in [(0, 0, true), (3, 0, true), (3, 1, false)] {
             let mut reasons = FailureReasons::default();
-            reasons.served(served * SECOND, 0);
-            for (at, has_path) in [(0, true), (1, false), (3, true), (4, false)] {
+            reasons.served(Duration::ZERO, 0, Duration::ZERO);
+            for (at, has_path) in [(0, true), (1, false), (3, true)] {
                 reasons.has_path(at * SECOND, 0, has_path);
             }
+            reasons.served(served * SECOND, 0, since * SECOND);
+            reasons.has_path(4 * SECOND, 0, false);
             let met = reasons.snapshot(4 * SECOND);
-            assert_eq!(reasons.explains(5 * SECOND, met, &config), fails, "{served}");
+            assert_eq!(reasons.explains(5 * SECOND, met, &config), fails, "{served}, {since}");
         }
     }
 }

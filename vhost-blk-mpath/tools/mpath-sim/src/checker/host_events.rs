@@ -85,9 +85,16 @@ impl Checker {
         self.disks[disk].reasons.has_path(at, thread, has_path);
     }
 
-    /// An I/O thread is told of a path to a disk, or has answered a request with success.
-    pub(crate) fn served(&mut self, at: Duration, thread: usize, disk: usize) {
-        self.disks[disk].reasons.served(at, thread);
+    /// An I/O thread is told of a path to a disk.
+    pub(crate) fn told_of_path(&mut self, at: Duration, thread: usize, disk: usize) {
+        self.disks[disk].reasons.served(at, thread, at);
+    }
+
+    /// An I/O thread answers a request with success. A flush without unflushed writes needs no path.
+    pub(crate) fn served(&mut self, at: Duration, thread: usize, id: u64) {
+        if let Some(request) = self.open.get(&id).filter(|request| request.operation != Operation::Flush) {
+            self.disks[request.disk].reasons.served(at, thread, request.at);
+        }
     }
 
     /// For how long an I/O thread has had no path to a disk, if it has none.

@@ -127,16 +127,16 @@ pub(crate) struct Checker {
 }
 
 impl Checker {
-    /// The host sends a command that reads this number of blocks.
-    pub(crate) fn read_sent(&mut self, blocks: u64) {
-        self.array_reads.sent(blocks);
+    /// The host sends a command that reads from this block of a disk on.
+    pub(crate) fn read_sent(&mut self, disk: usize, first: u64) {
+        self.array_reads.sent(disk, first);
     }
 
     /// Judges the reads of a run in which the array was only slow.
-    pub(crate) fn judge_slow_array(&mut self, at: Duration) {
+    pub(crate) fn judge_slow_array(&mut self, at: Duration, threads: usize) {
         self.counts.slow_arrays += 1;
-        self.counts.slow_array_reads_repeated += self.array_reads.repeated();
-        if let Err(what) = self.array_reads.judge(self.counts.answered) {
+        self.counts.slow_array_reads_repeated += self.array_reads.repeated;
+        if let Err(what) = self.array_reads.judge(threads as u64, self.counts.answered) {
             self.violate(at, None, format_args!("{what}"));
         }
     }

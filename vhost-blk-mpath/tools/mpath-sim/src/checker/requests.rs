@@ -19,7 +19,7 @@ impl Checker {
         match operation {
             Operation::Read => {
                 registers.read_submitted(id, range.clone());
-                self.array_reads.asked(range.end - range.start);
+                self.array_reads.asked(id, disk, range.start);
             }
             Operation::Flush => {}
             Operation::Write { .. } | Operation::WriteZeroes { .. } | Operation::Discard => {
@@ -104,7 +104,7 @@ impl Checker {
         self.counts.answered_by_other_disks += u64::from(disk > 0);
         self.history.note(at, id, disk, range.clone(), || format!("{operation:?} answered: {result:?}"));
         if operation == Operation::Read {
-            self.array_reads.answered(range.end - range.start);
+            self.array_reads.answered(id);
         }
         let took = at.saturating_sub(submitted_at);
         if self.spared == Some(disk) && (result.is_err() || took > SPARED_MAX) {
@@ -159,7 +159,7 @@ impl Checker {
         match operation {
             Operation::Read => {
                 registers.read_over(id);
-                self.array_reads.answered(range.end - range.start);
+                self.array_reads.answered(id);
             }
             Operation::Flush => {}
             Operation::Write { .. } | Operation::WriteZeroes { .. } | Operation::Discard => {

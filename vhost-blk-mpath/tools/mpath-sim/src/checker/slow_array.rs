@@ -1,67 +1,97 @@
 //! An array that is slow on all paths, in a run in which nothing else fails. Repeated reads gain nothing there, and cost
 //! the array as much as other reads.
 //!
-//! Only a trial tells a slow path from a slow array. So the host may repeat twice the blocks that are under way at one
-//! time. In addition, answers of repeated reads may be a tenth of all answers, and a few more at the start. The judge does
-//! not know which reads these are, and takes the largest ones.
+//! Only a trial tells a slow path from a slow array. So the host may repeat twice the reads that are under way at one
+//! time. In addition, each I/O thread may repeat a read for ten answers, and a few more at the start.
 //! If an answer takes longer than the I/O timeout, the association ends, and what is under way is read again.
+
+use std::collections::BTreeMap;
 
 /// One answer in this number may be late (`mpath_core::late_answers`).
 const LATE_SHARE: u64 = 10;
-/// The late answers that are free at the start.
+/// The late answers that are free at the start, by I/O thread.
 const LATE_SAVED: u64 = 8;
 
-/// Blocks read from the array, and by guests.
+/// Reads of guests, and how often they were sent.
 #[derive(Debug, Default)]
 pub(super) struct ArrayReads {
-    sent: u64,
-    /// The blocks of each read of a guest.
-    asked: Vec<u64>,
-    open: u64,
-    most_open: u64,
-    /// Blocks that were under way when an association ended.
-    timed_out: u64,
+    /// By request: the disk, the first block, and how often it was sent.
+    open: BTreeMap<u64, (usize, u64, u64)>,
+    most_open: usize,
+    /// Reads that were sent again.
+    pub(super) repeated: u64,
+    /// Reads that were under way when an association ended.
+    timed_out: usize,
 }
 
 impl ArrayReads {
-    pub(super) fn asked(&mut self, blocks: u64) {
-        self.asked.push(blocks);
-        self.open += blocks;
-        self.most_open = self.most_open.max(self.open);
+    pub(super) fn asked(&mut self, id: u64, disk: usize, first: u64) {
+        self.open.insert(id, (disk, first, 0));
+        self.most_open = self.most_open.max(self.open.len());
     }
 
-    pub(super) fn answered(&mut self, blocks: u64) {
-        self.open -= blocks;
+    pub(super) fn answered(&mut self, id: u64) {
+        self.open.remove(&id);
     }
 
     /// An association has ended.
     pub(super) fn association_lost(&mut self) {
-        self.timed_out += self.open;
+        self.timed_out += self.open.len();
     }
 
-    /// The host sends a command that reads this number of blocks.
-    pub(super) fn sent(&mut self, blocks: u64) {
-        self.sent += blocks;
-    }
-
-    /// Blocks that were read more than once.
-    pub(super) fn repeated(&self) -> u64 {
-        self.sent.saturating_sub(self.asked.iter().sum())
+    /// The host sends a command that reads from this block on. It begins the read that was sent least often, unless it is the later
+    /// part of a read.
+    pub(super) fn sent(&mut self, disk: usize, first: u64) {
+        let begun = self.open.values_mut().filter(|(of, block, _)| (*of, *block) == (disk, first));
+        if let Some((.., sent)) = begun.min_by_key(|(.., sent)| *sent) {
+            *sent += 1;
+            self.repeated += u64::from(*sent > 1);
+        }
     }
 
     /// Judges the reads of a run in which the array was only slow. `answers`: the answers to requests of all kinds.
-    pub(super) fn judge(&self, answers: u64) -> Result<(), String> {
-        let Self { sent, most_open, timed_out, .. } = self;
-        let mut largest = self.asked.clone();
-        largest.sort_unstable_by(|a, b| b.cmp(a));
-        let asked: u64 = largest.iter().sum();
-        largest.truncate((LATE_SAVED + answers / LATE_SHARE) as usize);
-        let late: u64 = largest.iter().sum();
-        if *sent > asked + late + 2 * most_open + timed_out {
+    pub(super) fn judge(&self, threads: u64, answers: u64) -> Result<(), String> {
+        let Self { most_open, repeated, timed_out, .. } = self;
+        let late = LATE_SAVED * threads + answers / LATE_SHARE;
+        if *repeated > late + (2 * most_open + timed_out) as u64 {
             return Err(format!(
-                "a slow array was read {sent} blocks, {most_open} at a time, for the {asked} that guests asked for"
+                "a slow array: {repeated} reads were sent again of {answers} requests, {most_open} reads at a time"
             ));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_that_are_sent_again_are_counted_by_their_first_block() {
+        let mut reads = ArrayReads::default();
+        reads.asked(1, 0, 100);
+        reads.asked(2, 0, 100);
+        for first in [100, 108, 100, 108] {
+            reads.sent(0, first);
+        }
+        assert_eq!(reads.repeated, 0, "two reads, in two parts each");
+        reads.sent(1, 100);
+        reads.sent(0, 100);
+        reads.answered(1);
+        reads.answered(2);
+        reads.sent(0, 100);
+        assert_eq!(reads.repeated, 1);
+    }
+
+    #[test]
+    fn too_many_repeated_reads_are_an_error() {
+        let mut reads = ArrayReads::default();
+        reads.asked(1, 0, 0);
+        for _ in 0..=8 + 10 + 2 {
+            reads.sent(0, 0);
+        }
+        assert_eq!(reads.judge(1, 100), Ok(()));
+        reads.sent(0, 0);
+        assert!(reads.judge(1, 100).is_err() && reads.judge(2, 100).is_ok());
     }
 }

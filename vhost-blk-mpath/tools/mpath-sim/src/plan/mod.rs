@@ -187,7 +187,7 @@ impl Plan {
             patience += Duration::from_secs(6);
         }
         let only_slow = all_slow_by.is_some();
-        // Some begin a while after another one.
+        // A fault that is planned to follow another one may fall behind `quiet`.
         faults.retain(|fault| fault.begins < quiet);
         Self { links, target, host, discovery, guests, spared, only_slow, faults, quiet, patience }
     }

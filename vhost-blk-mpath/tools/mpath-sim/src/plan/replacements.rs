@@ -37,7 +37,8 @@ pub(super) fn replacements(rng: &mut Rng, paths: usize, quiet: Duration) -> Vec<
         if rng.percent(20) {
             // While the disks are removed, or gone, or just added.
             let kill = Fault::KillDaemon { resubmits: false, exit: rng.up_to(MS) };
-            add(kill, begins + rng.up_to(14_000 * MS), rng.up_to(500 * MS));
+            let begins = (begins + rng.up_to(14_000 * MS)).min(quiet * 9 / 10);
+            add(kill, begins, rng.up_to(500 * MS));
         }
     }
     planned

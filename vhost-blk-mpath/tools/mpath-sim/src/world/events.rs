@@ -131,8 +131,8 @@ impl World {
                 };
                 let had_all_paths = daemon.had_all_paths(id);
                 let answers = self.machines[disk].reap(queue.into());
-                if answers.iter().any(|answer| answer.result.is_ok()) {
-                    self.ctx.checker.served(self.ctx.clock.elapsed(), index, disk);
+                for answer in answers.iter().filter(|answer| answer.result.is_ok()) {
+                    self.ctx.checker.served(self.ctx.clock.elapsed(), index, answer.request.id);
                 }
                 self.answer(answers, had_all_paths);
             }

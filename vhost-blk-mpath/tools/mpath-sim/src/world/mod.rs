@@ -215,7 +215,7 @@ impl World {
             // Only the host's ends count: a target that has not heard of the end of a connection keeps its own end.
             let open = self.ctx.net.connections_of_host().len();
             if self.plan.only_slow {
-                self.ctx.checker.judge_slow_array(at);
+                self.ctx.checker.judge_slow_array(at, self.plan.host.threads);
             }
             if open > most * 2 {
                 self.ctx.checker.violate(at, None, format_args!("leak: {open} connections are open"));

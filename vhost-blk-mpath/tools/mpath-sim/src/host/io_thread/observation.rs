@@ -108,7 +108,11 @@ impl IoThread {
             );
         }
         match kind {
-            CommandKind::Read => ctx.checker.read_sent(blocks.map_or(0, |blocks| blocks.end - blocks.start)),
+            CommandKind::Read => {
+                if let Some(blocks) = blocks {
+                    ctx.checker.read_sent(disk, blocks.start);
+                }
+            }
             CommandKind::Change => ctx.checker.flushes.cache_written(association),
             CommandKind::Flush => {
                 if let Err(wrong) = ctx.checker.flushes.flush_sent(association) {
@@ -170,7 +174,11 @@ impl IoThread {
                 };
                 socket.note_inaccessible(self.disks.len());
                 self.sockets.insert(link.socket, socket);
-                (0..self.disks.len()).for_each(|disk| ctx.checker.served(ctx.clock.elapsed(), self.index, disk));
+                for disk in 0..self.disks.len() {
+                    if ana.of(DiskId(disk as u16)) != AnaState::PersistentLoss {
+                        ctx.checker.told_of_path(ctx.clock.elapsed(), self.index, disk);
+                    }
+                }
             }
             Message::PathDown { path, epoch, .. } => self.association_ended(ctx, *path, *epoch),
             Message::Ana { path, epoch, disk, state } => {
@@ -180,9 +188,11 @@ impl IoThread {
                     let before = socket.ana.of(*disk);
                     socket.ana.set(*disk, *state);
                     socket.refusing.remove(&association.0);
-                    ctx.checker.served(ctx.clock.elapsed(), self.index, association.0);
                     if is_accessible(*state) {
                         socket.inaccessible.remove(&association.0);
+                    }
+                    if *state != AnaState::PersistentLoss {
+                        ctx.checker.told_of_path(ctx.clock.elapsed(), self.index, association.0);
                     }
                     if *state == AnaState::PersistentLoss {
                         ctx.checker.flushes.association_ended(association);
