@@ -127,9 +127,9 @@ pub(crate) struct Checker {
 }
 
 impl Checker {
-    /// The host sends a command that reads from this block of a disk on.
-    pub(crate) fn read_sent(&mut self, disk: usize, first: u64) {
-        self.array_reads.sent(disk, first);
+    /// The host sends a command that reads these blocks of a disk.
+    pub(crate) fn read_sent(&mut self, disk: usize, blocks: &Range<u64>) {
+        self.array_reads.sent(disk, blocks);
     }
 
     /// Judges the reads of a run in which the array was only slow.

@@ -19,7 +19,7 @@ impl Checker {
         match operation {
             Operation::Read => {
                 registers.read_submitted(id, range.clone());
-                self.array_reads.asked(id, disk, range.start);
+                self.array_reads.asked(id, disk, range.clone());
             }
             Operation::Flush => {}
             Operation::Write { .. } | Operation::WriteZeroes { .. } | Operation::Discard => {

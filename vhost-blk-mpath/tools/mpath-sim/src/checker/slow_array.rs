@@ -6,6 +6,7 @@
 //! If an answer takes longer than the I/O timeout, the association ends, and what is under way is read again.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// One answer in this number may be late (`mpath_core::late_answers`).
 const LATE_SHARE: u64 = 10;
@@ -15,8 +16,10 @@ const LATE_SAVED: u64 = 8;
 /// Reads of guests, and how often they were sent.
 #[derive(Debug, Default)]
 pub(super) struct ArrayReads {
-    /// By request: the disk, the first block, and how often it was sent.
-    open: BTreeMap<u64, (usize, u64, u64)>,
+    /// By request: the disk and the blocks.
+    open: BTreeMap<u64, (usize, Range<u64>)>,
+    /// By disk and first block: the open reads, and how many of them were sent.
+    begun: BTreeMap<(usize, u64), (u64, u64)>,
     most_open: usize,
     /// Reads that were sent again.
     pub(super) repeated: u64,
@@ -25,13 +28,17 @@ pub(super) struct ArrayReads {
 }
 
 impl ArrayReads {
-    pub(super) fn asked(&mut self, id: u64, disk: usize, first: u64) {
-        self.open.insert(id, (disk, first, 0));
+    pub(super) fn asked(&mut self, id: u64, disk: usize, blocks: Range<u64>) {
+        self.begun.entry((disk, blocks.start)).or_default().0 += 1;
+        self.open.insert(id, (disk, blocks));
         self.most_open = self.most_open.max(self.open.len());
     }
 
     pub(super) fn answered(&mut self, id: u64) {
-        self.open.remove(&id);
+        let Some((disk, blocks)) = self.open.remove(&id) else { return };
+        if let Some((reads, sent)) = self.begun.get_mut(&(disk, blocks.start)) {
+            (*reads, *sent) = (*reads - 1, sent.saturating_sub(1));
+        }
     }
 
     /// An association has ended.
@@ -39,13 +46,18 @@ impl ArrayReads {
         self.timed_out += self.open.len();
     }
 
-    /// The host sends a command that reads from this block on. It begins the read that was sent least often, unless it is the later
-    /// part of a read.
-    pub(super) fn sent(&mut self, disk: usize, first: u64) {
-        let begun = self.open.values_mut().filter(|(of, block, _)| (*of, *block) == (disk, first));
-        if let Some((.., sent)) = begun.min_by_key(|(.., sent)| *sent) {
+    /// The host sends a command that reads these blocks. Commands that may be the later part of a read are left out.
+    pub(super) fn sent(&mut self, disk: usize, blocks: &Range<u64>) {
+        let goes_on =
+            |(of, read): &(usize, Range<u64>)| *of == disk && read.start < blocks.start && blocks.end <= read.end;
+        if self.open.values().any(goes_on) {
+            return;
+        }
+        let Some((reads, sent)) = self.begun.get_mut(&(disk, blocks.start)) else { return };
+        if sent < reads {
             *sent += 1;
-            self.repeated += u64::from(*sent > 1);
+        } else {
+            self.repeated += u64::from(*reads > 0);
         }
     }
 
@@ -69,29 +81,38 @@ mod tests {
     #[test]
     fn reads_that_are_sent_again_are_counted_by_their_first_block() {
         let mut reads = ArrayReads::default();
-        reads.asked(1, 0, 100);
-        reads.asked(2, 0, 100);
-        for first in [100, 108, 100, 108] {
-            reads.sent(0, first);
+        reads.asked(1, 0, 100..116);
+        reads.asked(2, 0, 100..116);
+        for part in [100..108, 108..116, 100..108, 108..116] {
+            reads.sent(0, &part);
         }
+        reads.sent(1, &(100..108));
         assert_eq!(reads.repeated, 0, "two reads, in two parts each");
-        reads.sent(1, 100);
-        reads.sent(0, 100);
+        reads.sent(0, &(100..108));
         reads.answered(1);
+        reads.sent(0, &(100..108));
+        assert_eq!(reads.repeated, 2);
+        reads.asked(3, 0, 108..109);
+        for _ in 0..3 {
+            reads.sent(0, &(108..109));
+        }
+        assert_eq!(reads.repeated, 2, "they may be parts of the other read");
         reads.answered(2);
-        reads.sent(0, 100);
-        assert_eq!(reads.repeated, 1);
+        reads.sent(0, &(108..109));
+        reads.answered(3);
+        reads.sent(0, &(100..108));
+        assert_eq!(reads.repeated, 2);
     }
 
     #[test]
     fn too_many_repeated_reads_are_an_error() {
         let mut reads = ArrayReads::default();
-        reads.asked(1, 0, 0);
+        reads.asked(1, 0, 0..1);
         for _ in 0..=8 + 10 + 2 {
-            reads.sent(0, 0);
+            reads.sent(0, &(0..1));
         }
         assert_eq!(reads.judge(1, 100), Ok(()));
-        reads.sent(0, 0);
+        reads.sent(0, &(0..1));
         assert!(reads.judge(1, 100).is_err() && reads.judge(2, 100).is_ok());
     }
 }

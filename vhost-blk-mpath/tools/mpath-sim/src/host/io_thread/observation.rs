@@ -110,7 +110,7 @@ impl IoThread {
         match kind {
             CommandKind::Read => {
                 if let Some(blocks) = blocks {
-                    ctx.checker.read_sent(disk, blocks.start);
+                    ctx.checker.read_sent(disk, &blocks);
                 }
             }
             CommandKind::Change => ctx.checker.flushes.cache_written(association),
