@@ -53,6 +53,7 @@ impl ServedDisk {
 impl QueueRunner for ServedDisk {
     fn start(&self, queue: Queue) -> Result<(), Queue> {
         let flow = self.disk().flow(queue.index());
+        self.disk().queues.begin_start();
         let thread = self.subsystem.virtqueues().start(self.id, queue.index(), flow);
         let started = self.subsystem.threads()[thread].start_queue(self.id, flow, queue);
         started.map_err(|queue| {

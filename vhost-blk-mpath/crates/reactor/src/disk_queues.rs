@@ -91,13 +91,18 @@ impl DiskQueues {
         self.is_hanging_up.store(true, Ordering::SeqCst);
     }
 
+    /// The front-end starts a virtqueue: those that it stops from now on have a time of their own to drain. Call this before the I/O
+    /// thread is told, which may happen after another thread was told of the next stop.
+    pub fn begin_start(&self) {
+        self.queues().drain = None;
+    }
+
     /// Forgets the virtqueues that have no unanswered requests any more, because `queue` has started.
     ///
     /// `queue` itself executes all requests of its in-flight log. Another virtqueue is forgotten if its log, in the
     /// same memory, is empty. After a reset of the guest the log is new, so all are. A front-end without a log says
     /// nothing: it may only test the socket, and the guest's own front-end may still have a log.
     pub(crate) fn queue_started(&self, queue: &Queue) {
-        self.queues().drain = None;
         if !queue.has_inflight_log() {
             return;
         }
@@ -175,6 +180,21 @@ impl DiskQueues {
 mod tests {
     use super::*;
     use crate::testing::{Guest, pop};
+
+    #[test]
+    fn a_start_that_a_thread_hears_of_late_changes_no_time_to_drain() {
+        let mut guest = Guest::new();
+        let (queue, second) = (guest.queue(), Duration::from_secs(1));
+        let (start, queues) = (Instant::now(), DiskQueues::new(0, Instant::now()));
+        queues.drain_until(start);
+        queues.queue_stopped(&queue, start);
+        queues.begin_start();
+        let until = queues.drain_until(start + second / 2);
+        assert_eq!(until, start + second / 2 + DRAIN_MAX, "a virtqueue has started");
+        queues.queue_started(&queue);
+        queues.queue_stopped(&queue, until);
+        assert_eq!(queues.drain_until(until), until, "the front-end has used up its time");
+    }
 
     /// The daemon's tests cover front-ends with a log.
     #[test]

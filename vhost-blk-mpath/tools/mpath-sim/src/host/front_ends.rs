@@ -4,11 +4,12 @@
 mod migration;
 
 use std::cell::Cell;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use mpath_core::{DiskId, FlowId};
+use reactor::DiskQueues;
 use vhost_user_blk::Queue;
 
 use super::disk_hold::DiskHold;
@@ -102,6 +103,7 @@ enum Migration {
 pub(super) struct FrontEndServer {
     disk: DiskId,
     plan: DiskPlan,
+    queues: Arc<DiskQueues>,
     state: FrontEndState,
     /// The front-end wants to start its virtqueues.
     wants_queues: bool,
@@ -113,9 +115,10 @@ pub(super) struct FrontEndServer {
 }
 
 impl FrontEndServer {
-    pub(super) fn new(disk: DiskId, plan: DiskPlan) -> Self {
+    pub(super) fn new(disk: DiskId, plan: DiskPlan, queues: Arc<DiskQueues>) -> Self {
         let (state, migration) = (FrontEndState::Waiting, Migration::None);
-        Self { disk, plan, state, wants_queues: true, migration, is_migrating: false, stopping_since: Cell::default() }
+        let stopping_since = Cell::default();
+        Self { disk, plan, queues, state, wants_queues: true, migration, is_migrating: false, stopping_since }
     }
 
     /// A front-end connects, if there is none.
@@ -167,6 +170,7 @@ impl FrontEndServer {
         let disk = self.disk;
         for queue in connection.started() {
             self.stopping_since.set(None);
+            self.queues.begin_start();
             let (index, flow) = (queue.index(), self.flow(queue.index()));
             let thread = threads.start(disk, index, flow);
             threads.post(ctx, thread, Message::StartQueue { disk, flow, queue: Box::new(queue) });

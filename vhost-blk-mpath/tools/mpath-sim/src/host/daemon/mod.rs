@@ -103,8 +103,8 @@ impl Daemon {
             threads: IoThreads((0..plan.threads).map(thread).collect(), virtqueues),
             front_ends: (0..)
                 .map(DiskId)
-                .zip(&plan.disks)
-                .map(|(disk, plan)| FrontEndServer::new(disk, plan.clone()))
+                .zip(plan.disks.iter().zip(&queues))
+                .map(|(disk, (plan, queues))| FrontEndServer::new(disk, plan.clone(), queues.clone()))
                 .collect(),
             wants_front_end: vec![true; plan.disks.len()],
             holds: (0..).map(DiskId).zip(&plan.disks).map(|(disk, _)| DiskHold::new(disk, hold())).collect(),
