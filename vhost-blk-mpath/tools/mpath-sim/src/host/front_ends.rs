@@ -37,6 +37,8 @@ enum StoppingQueue {
 struct DrainingQueues {
     stop: StopQueues,
     queues: Vec<StoppingQueue>,
+    /// The I/O threads that drain them.
+    threads: Vec<usize>,
     since: Instant,
     /// When the front-end stopped the first virtqueue after the last one had started.
     began: Instant,
@@ -205,37 +207,36 @@ impl FrontEndServer {
         self.pass_on(ctx, threads, connection);
         // Requests that were fetched before the stop are exempt from limits.
         ctx.checker.limits_lifted(usize::from(self.disk.0));
-        let begin = |&index: &u16| {
+        let serving: Vec<_> = stop.indices.iter().map(|&index| threads.serving(self.flow(index))).collect();
+        let begin = |(&index, &thread): (&u16, &usize)| {
             let (reply, drained) = mpsc::sync_channel(1);
-            let flow = self.flow(index);
-            threads.post(ctx, threads.serving(flow), Message::StopQueue { flow, reply });
+            threads.post(ctx, thread, Message::StopQueue { flow: self.flow(index), reply });
             StoppingQueue::Draining(drained)
         };
-        let queues = stop.indices.iter().map(begin).collect();
+        let queues = stop.indices.iter().zip(&serving).map(begin).collect();
         let since = ctx.clock.now();
         let began = self.stopping_since.get().unwrap_or(since);
         self.stopping_since.set(Some(began));
         // A migration begins or ends where virtqueues stop one after the other: some have the dirty log.
         let is_migrating = self.is_migrating || machine.is_migrating();
         let may_be_hung_up_on = !is_migrating && machine.may_be_hung_up_on(&stop.indices);
-        DrainingQueues { stop, queues, since, began, may_be_hung_up_on }
+        DrainingQueues { stop, queues, threads: serving, since, began, may_be_hung_up_on }
     }
 
     /// For how long all I/O threads of these virtqueues have had no path to the disk, if they have none.
-    fn pathless_for(&self, ctx: &Ctx, threads: &IoThreads, draining: &DrainingQueues) -> Option<Duration> {
+    fn pathless_for(&self, ctx: &Ctx, draining: &DrainingQueues) -> Option<Duration> {
         let (at, disk) = (ctx.clock.elapsed(), usize::from(self.disk.0));
-        let of_queue = |&index: &u16| ctx.checker.pathless_for(at, threads.serving(self.flow(index)), disk);
-        draining.stop.indices.iter().map(of_queue).min().flatten()
+        draining.threads.iter().map(|&thread| ctx.checker.pathless_for(at, thread, disk)).min().flatten()
     }
 
     /// Judges how long the front-end has stood still for virtqueues that are back.
-    fn check_drain(&self, ctx: &mut Ctx, threads: &IoThreads, draining: &DrainingQueues) {
+    fn check_drain(&self, ctx: &mut Ctx, draining: &DrainingQueues) {
         let now = ctx.clock.now();
         if now > draining.began + DRAIN_MAX + GIVE_BACK_MAX {
             let what = format_args!("disk {}: a front-end stands still for more than ten seconds", self.disk.0);
             ctx.checker.violate(ctx.clock.elapsed(), None, what);
         }
-        let Some(pathless) = self.pathless_for(ctx, threads, draining) else { return };
+        let Some(pathless) = self.pathless_for(ctx, draining) else { return };
         ctx.checker.counts.stops_without_path += 1;
         let in_vain = pathless.min(now - draining.since);
         if draining.may_be_hung_up_on && in_vain > IN_VAIN_MIN + GIVE_BACK_MAX {
@@ -372,14 +373,14 @@ impl FrontEndServer {
         machine.copy_marked();
         match std::mem::replace(&mut self.state, FrontEndState::Waiting) {
             FrontEndState::Leaving { connection, draining } if is_drained => {
-                self.check_drain(ctx, threads, &draining);
+                self.check_drain(ctx, &draining);
                 draining.give_back(machine);
                 let event = connection.next();
                 self.state = self.close(ctx, threads, machine, connection, event);
             }
             FrontEndState::Stopping { connection, draining, mut bases } if is_drained => {
-                self.check_drain(ctx, threads, &draining);
-                let is_pathless = self.pathless_for(ctx, threads, &draining).is_some();
+                self.check_drain(ctx, &draining);
+                let is_pathless = self.pathless_for(ctx, &draining).is_some();
                 let has_reason = is_pathless || ctx.clock.now() >= draining.began + DRAIN_MAX || machine.is_truncated();
                 draining.give_back(machine);
                 self.state = match connection.next() {
@@ -399,7 +400,7 @@ impl FrontEndServer {
                 };
             }
             FrontEndState::SettingLog { connection, draining } if is_drained => {
-                self.check_drain(ctx, threads, &draining);
+                self.check_drain(ctx, &draining);
                 draining.give_back(machine);
                 self.set_logging(ctx, threads, machine, connection);
             }
