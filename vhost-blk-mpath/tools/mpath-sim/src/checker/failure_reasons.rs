@@ -46,6 +46,8 @@ pub(super) struct FailureReasons {
     flipping_links: u64,
     /// By I/O thread: since when it has no path to the disk.
     pathless: BTreeMap<usize, Duration>,
+    /// By I/O thread without a path: since when no path has served a whole request.
+    unserved: BTreeMap<usize, Duration>,
     /// By I/O thread: when it was last told of a path, or answered a request with success.
     served: BTreeMap<usize, Duration>,
     /// When the daemon began.
@@ -76,6 +78,7 @@ impl FailureReasons {
     pub(super) fn killed(&mut self, at: Duration) {
         self.injections = 0;
         self.pathless.clear();
+        self.unserved.clear();
         self.served.clear();
         self.daemon_began = at;
     }
@@ -95,12 +98,14 @@ impl FailureReasons {
         let daemon_began = self.daemon_began;
         let since = self.pathless.entry(thread).or_insert(daemon_began);
         if has_path && *since < Duration::MAX {
-            self.outages.push((thread, at, at.saturating_sub(*since)));
+            let unserved = self.unserved.remove(&thread).unwrap_or(*since);
+            self.outages.push((thread, at, at.saturating_sub(unserved)));
             *since = Duration::MAX;
         } else if !has_path && *since == Duration::MAX {
             let before = self.outages.iter().rfind(|(of, ..)| *of == thread);
             let goes_on = before.filter(|(_, end, _)| self.served.get(&thread).is_none_or(|served| served < end));
-            *since = goes_on.map_or(at, |(_, end, length)| end.saturating_sub(*length));
+            self.unserved.insert(thread, goes_on.map_or(at, |(_, end, length)| end.saturating_sub(*length)));
+            *since = at;
         }
     }
 
@@ -156,7 +161,8 @@ impl FailureReasons {
     fn was_pathless(&self, now: Duration, met: RequestErrors, config: &GroupConfig) -> bool {
         let Some(most) = config.no_path_timeout else { return false };
         let ended = self.outages.iter().any(|&(_, end, length)| end >= met.since && length >= most);
-        ended || self.pathless.values().any(|&since| since < Duration::MAX && now.saturating_sub(since) >= most)
+        let since = |(thread, since): (&usize, &Duration)| *self.unserved.get(thread).unwrap_or(since);
+        ended || self.pathless.iter().map(since).any(|since| since < Duration::MAX && now.saturating_sub(since) >= most)
     }
 }
 
