@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_start_that_a_thread_hears_of_late_changes_no_time_to_drain() {
-        let mut guest = Guest::new();
+        let guest = Guest::new();
         let (queue, second) = (guest.queue(), Duration::from_secs(1));
         let (start, queues) = (Instant::now(), DiskQueues::new(0, Instant::now()));
         queues.drain_until(start);

@@ -3,7 +3,7 @@
 //! An error of a command is a reason only for requests of that disk and kind on those blocks. The end of a connection is a reason
 //! for all requests: the checker does not see requests that waited for the connection and were not sent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use mpath_core::GroupConfig;
@@ -44,12 +44,14 @@ pub(super) struct FailureReasons {
     injections: u64,
     /// Links that flip bits, which digests find.
     flipping_links: u64,
-    /// By I/O thread: since when it has no path to the disk.
+    /// By I/O thread: since when it has no path to the disk, and no command under way on a path that leads elsewhere.
     pathless: BTreeMap<usize, Duration>,
     /// By I/O thread without a path: since when no path has served a whole request.
     unserved: BTreeMap<usize, Duration>,
     /// By I/O thread: when it was last told of a path, or answered a request with success.
     served: BTreeMap<usize, Duration>,
+    /// I/O threads with commands under way.
+    busy: BTreeSet<usize>,
     /// When the daemon began.
     daemon_began: Duration,
     /// Past times without a path: the I/O thread, their ends and lengths.
@@ -79,6 +81,7 @@ impl FailureReasons {
         self.injections = 0;
         self.pathless.clear();
         self.unserved.clear();
+        self.busy.clear();
         self.served.clear();
         self.daemon_began = at;
     }
@@ -92,9 +95,10 @@ impl FailureReasons {
         }
     }
 
-    /// Whether an I/O thread has a path to the disk. A path that carries out a command and refuses the next one has served a part of a
+    /// Whether an I/O thread has a path to the disk, and commands under way on any path. A path that carries out a command and refuses the next one has served a part of a
     /// request, and no whole one.
-    pub(super) fn has_path(&mut self, at: Duration, thread: usize, has_path: bool) {
+    pub(super) fn has_path(&mut self, at: Duration, thread: usize, has_path: bool, is_busy: bool) {
+        let was_busy = if is_busy { !self.busy.insert(thread) } else { self.busy.remove(&thread) };
         let daemon_began = self.daemon_began;
         let since = self.pathless.entry(thread).or_insert(daemon_began);
         if has_path && *since < Duration::MAX {
@@ -105,6 +109,10 @@ impl FailureReasons {
             let before = self.outages.iter().rfind(|(of, ..)| *of == thread);
             let goes_on = before.filter(|(_, end, _)| self.served.get(&thread).is_none_or(|served| served < end));
             self.unserved.insert(thread, goes_on.map_or(at, |(_, end, length)| end.saturating_sub(*length)));
+            *since = at;
+        }
+        if !has_path && (is_busy || was_busy) {
+            self.unserved.entry(thread).or_insert(*since);
             *since = at;
         }
     }
@@ -197,11 +205,11 @@ mod tests {
         let met = reasons.snapshot(SECOND);
         assert!(!reasons.explains(4 * SECOND, met, &config), "no thread has told anything yet");
         reasons.served(2 * SECOND, 0, 2 * SECOND);
-        reasons.has_path(2 * SECOND, 0, true);
-        reasons.has_path(5 * SECOND, 0, false);
+        reasons.has_path(2 * SECOND, 0, true, false);
+        reasons.has_path(5 * SECOND, 0, false, false);
         assert!(!reasons.explains(7 * SECOND, met, &config));
         assert!(reasons.explains(8 * SECOND, met, &config));
-        reasons.has_path(9 * SECOND, 0, true);
+        reasons.has_path(9 * SECOND, 0, true, false);
         assert!(reasons.explains(20 * SECOND, met, &config));
         assert!(!reasons.explains(20 * SECOND, reasons.snapshot(10 * SECOND), &config));
     }
@@ -213,10 +221,10 @@ mod tests {
             let mut reasons = FailureReasons::default();
             reasons.served(Duration::ZERO, 0, Duration::ZERO);
             for (at, has_path) in [(0, true), (1, false), (3, true)] {
-                reasons.has_path(at * SECOND, 0, has_path);
+                reasons.has_path(at * SECOND, 0, has_path, false);
             }
             reasons.served(served * SECOND, 0, since * SECOND);
-            reasons.has_path(4 * SECOND, 0, false);
+            reasons.has_path(4 * SECOND, 0, false, false);
             let met = reasons.snapshot(4 * SECOND);
             assert_eq!(reasons.explains(5 * SECOND, met, &config), fails, "{served}, {since}");
         }

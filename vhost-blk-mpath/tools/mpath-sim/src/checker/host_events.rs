@@ -80,9 +80,9 @@ impl Checker {
         self.counts.writes_lost += u64::from(self.lost_attempts.add(id, conn));
     }
 
-    /// An I/O thread has a path to a disk, or none.
-    pub(crate) fn has_path(&mut self, at: Duration, thread: usize, disk: usize, has_path: bool) {
-        self.disks[disk].reasons.has_path(at, thread, has_path);
+    /// An I/O thread has a path to a disk, or none, and commands under way, or none.
+    pub(crate) fn has_path(&mut self, at: Duration, thread: usize, disk: usize, has_path: bool, is_busy: bool) {
+        self.disks[disk].reasons.has_path(at, thread, has_path, is_busy);
     }
 
     /// An I/O thread is told of a path to a disk.

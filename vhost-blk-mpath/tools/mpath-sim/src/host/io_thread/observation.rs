@@ -144,13 +144,14 @@ impl IoThread {
 
     /// Tells the checker which disks the thread has a path to. A path leads to a disk unless the namespace is lost there.
     pub(super) fn observe_paths(&self, ctx: &mut Ctx) {
+        let is_busy = self.sockets.values().any(|socket| !socket.is_ended && socket.wire.oldest().is_some());
         for disk in 0..self.disks.len() {
             let leads = |socket: &Socket| {
                 let is_lost = socket.ana.of(DiskId(disk as u16)) == AnaState::PersistentLoss;
                 !is_lost && !socket.refusing.contains_key(&disk)
             };
             let has_path = self.sockets.values().any(|socket| !socket.is_ended && leads(socket));
-            ctx.checker.has_path(ctx.clock.elapsed(), self.index, disk, has_path);
+            ctx.checker.has_path(ctx.clock.elapsed(), self.index, disk, has_path, is_busy);
         }
     }
 
