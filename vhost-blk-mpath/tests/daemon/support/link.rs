@@ -6,7 +6,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
-use super::target::own_address;
+use super::own_address;
 
 pub(crate) struct Link {
     address: SocketAddr,

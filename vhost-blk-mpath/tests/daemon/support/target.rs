@@ -1,30 +1,19 @@
 //! Test helpers: the target, in this process or another, on an address of its own.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::ops::Deref;
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use mpath_target::{ListenerConfig, NamespaceConfig, TargetConfig, TargetServer};
 use rustix::process::{Pid, Signal, kill_process};
 use socket2::{Domain, Socket, Type};
 use vublk_bench::process::Managed;
 
-use super::PATIENCE;
+use super::{PATIENCE, own_address};
 
 pub(crate) const NQN: &str = "nqn.2014-08.org.example:daemon-tests";
 const NAMESPACE_BYTES: u64 = 64 << 20;
-
-/// A loopback address that nothing else in this process uses, so that a freed port stays free.
-pub(crate) fn own_address() -> SocketAddr {
-    static NEXT: AtomicU32 = AtomicU32::new(1);
-    // Twelve bits distinguish concurrent processes, and as many bits the addresses of each.
-    let host = NEXT.fetch_add(1, Ordering::Relaxed);
-    assert!(host < 0xfff, "out of addresses");
-    let process = std::process::id() & 0xfff;
-    (Ipv4Addr::from_bits(127 << 24 | process << 12 | host), 0).into()
-}
 
 /// An address that refuses connections as long as the socket is kept: it is bound and does not listen.
 pub(crate) fn refusing_address() -> (Socket, SocketAddr) {

@@ -15,7 +15,7 @@ use nvme_tcp::host::{
     HostQueue, IoCommand, Namespace, PayloadSink, PayloadSource, QueueConfig, STAGING_MIN, Tag, TxPart,
 };
 use nvme_tcp::wire::{AnaState, Digests, Nqn, Status};
-pub(crate) use patience::{PATIENCE, eventually};
+pub(crate) use patience::{PATIENCE, eventually, own_address};
 
 pub(crate) const NQN: &str = "nqn.2024-01.com.example:disk1";
 /// How long a blocking read waits before deadlines are checked.
@@ -28,7 +28,7 @@ pub(crate) fn target(ports: usize, namespaces: &[NamespaceConfig]) -> TargetServ
 
 pub(crate) fn target_config(ports: usize, namespaces: &[NamespaceConfig]) -> TargetConfig {
     let mut config = TargetConfig::new(NQN);
-    config.listeners = vec![ListenerConfig::new("127.0.0.1:0".parse().unwrap()); ports];
+    config.listeners = vec![ListenerConfig::new(own_address()); ports];
     config.namespaces = namespaces.to_vec();
     config
 }
