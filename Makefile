@@ -245,13 +245,15 @@ lint: ## formatting, clippy with warnings as errors, shell, Python and import ch
 	scripts/check-descriptions
 	scripts/check-prose
 	scripts/check-links
+	scripts/rules --check
 	scripts/sim-mutants --dry-run
 
 fmt: ## format the code
 	$(CARGO) fmt --all
 	$(CARGO) fmt --manifest-path vhost-blk-mpath/fuzz/Cargo.toml
 
-references: ## write docs/openapi.json, docs/api-reference.md, dist/config.schema.json and docs/nvme-statuses.md from the code
+references: ## write docs/openapi.json, docs/api-reference.md, dist/config.schema.json, docs/nvme-statuses.md and tables of docs/architecture.md
+	scripts/rules
 	WRITE_REFERENCES=1 $(CARGO) test --locked -p mpath-api -p nvme-tcp --lib checked_in
 
 deny: ## licences, sources and advisories of the dependencies, in seconds (advisories: if their database can be fetched)

@@ -1,3 +1,5 @@
+//! Decides: `mpathctl` ends with this exit code (`Kind`).
+//!
 //! `mpathctl`: shows and controls a running vhost-blk-mpath.
 
 #![forbid(unsafe_code)]

@@ -1,3 +1,5 @@
+//! Decides: a table leaves out this column on a narrow terminal (`layout`).
+//!
 //! Text for people: words and aligned columns, which fit the terminal.
 
 use std::io::{self, IsTerminal};

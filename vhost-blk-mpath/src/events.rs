@@ -1,3 +1,6 @@
+//! Decides: events that repeat are dropped, or not logged (`add`).
+//! Decides: events are kept, and a client is told how many it missed (`after`).
+//!
 //! Numbered events, kept for the API and written to the log.
 
 use std::collections::VecDeque;

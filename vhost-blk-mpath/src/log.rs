@@ -1,3 +1,5 @@
+//! Decides: a log line has this form.
+//!
 //! The log on stderr: as text or JSON, and with priorities if stderr is the journal.
 
 use std::fmt;

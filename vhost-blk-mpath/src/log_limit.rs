@@ -1,3 +1,5 @@
+//! Decides: a log line is left out.
+//!
 //! Limits the lines of the log. A guest, a front-end or a target may repeat without end what the log tells of.
 //!
 //! The limit is that of one place in the code, so that one flood leaves the other lines in place. Lines of events have a limit in

@@ -1,3 +1,5 @@
+//! Decides: `metrics-address` listens from this time on.
+//!
 //! Serves metrics on `metrics-address`.
 
 use std::future::Future;

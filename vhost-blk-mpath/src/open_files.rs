@@ -1,3 +1,5 @@
+//! Decides: the limit of open files suffices.
+//!
 //! The limit of open files (`RLIMIT_NOFILE`) and what the daemon needs under it.
 //!
 //! The daemon raises its soft limit to the hard limit when it starts, and refuses to start if its disks may need more. A

@@ -1,3 +1,7 @@
+//! Decides: SIGTERM ends the daemon in this order.
+//! Decides: the daemon ends with this exit code (`exit_code`).
+//! Decides: the daemon is ready, or ends because of `wait-for` (`serve_api`).
+//!
 //! Starts the daemon from its configuration, and ends it.
 
 use std::convert::Infallible;

@@ -1,3 +1,5 @@
+//! Decides: a signal ends the daemon, or is ignored.
+//!
 //! Signals: two end the daemon in order, one reloads its configuration, and stray ones do not end it.
 //!
 //! A daemon that a signal kills leaves its disks held. So signals that no operator sends to end a program are caught.

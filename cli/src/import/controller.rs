@@ -1,3 +1,5 @@
+//! Decides: an option of nvme-cli becomes a setting.
+//!
 //! One controller in a file of nvme-cli: its address and options.
 
 use std::fmt::Display;

@@ -1,3 +1,5 @@
+//! Decides: a key of `mpathctl top` does this, or asks first.
+//!
 //! Keys: what they choose, ask and change.
 
 use mpath_api::PolicyKind;

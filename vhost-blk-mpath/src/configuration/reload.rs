@@ -1,3 +1,5 @@
+//! Decides: a reload applies a change, or only names it.
+//!
 //! The reload of the configuration file: the differences are applied to the running daemon.
 
 use std::fs;

@@ -1,3 +1,5 @@
+//! Decides: the next daemon finds these discovered paths.
+//!
 //! Discovered paths in the state file of a disk. The next daemon tries these paths at once, whether or not a discovery controller
 //! answers.
 

@@ -1,3 +1,5 @@
+//! Decides: a path lacks something that front-ends were shown (`lost`).
+//!
 //! The virtio disk that guests see, derived from namespace and controller.
 
 use nvme_tcp::host::{ControllerInfo, NamespaceIdentity};

@@ -1,3 +1,5 @@
+//! Decides: errors that the guest got are reasons of a condition.
+//!
 //! The health of one disk as last seen: its condition, and the errors that its guest got.
 
 use std::collections::BTreeMap;

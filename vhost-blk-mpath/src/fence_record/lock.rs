@@ -1,3 +1,5 @@
+//! Decides: two daemons may not serve one disk.
+//!
 //! The lock of a fence record, a file next to it. Only one of two daemons that share an activation socket serves the disk.
 
 use std::fmt;

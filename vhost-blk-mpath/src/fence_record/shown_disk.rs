@@ -1,3 +1,5 @@
+//! Decides: the file of what front-ends were shown has this content.
+//!
 //! The disk as front-ends of a socket were shown it: a file that outlives the daemon. The next daemon answers a
 //! front-end from the file before any path works.
 

@@ -1,3 +1,5 @@
+//! Decides: the next daemon finds what this one knew.
+//!
 //! The state file next to the fence record: hints of a daemon for the next one, in sections with a name each.
 //!
 //! Nothing in the file decides about data: a file that is lost or damaged costs time, not correctness. A daemon keeps the sections

@@ -1,3 +1,5 @@
+//! Decides: a drain or disable is refused because no usable path would be left.
+//!
 //! The operator's actions on paths.
 
 use std::sync::Arc;

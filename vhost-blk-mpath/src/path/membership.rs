@@ -1,3 +1,5 @@
+//! Decides: a removal is refused because no usable path would be left.
+//!
 //! Adds and removes paths while the daemon runs.
 //!
 //! ```text

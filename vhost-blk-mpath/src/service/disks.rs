@@ -1,3 +1,5 @@
+//! Decides: all disks end in this order (`end_all`).
+//!
 //! The disks of the daemon. They can be added and removed while it runs.
 //!
 //! A change begun for a client completes even if the client leaves, so a disk is never half added or half removed.

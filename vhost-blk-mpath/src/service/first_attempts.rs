@@ -1,3 +1,5 @@
+//! Decides: the first attempts bring about what `wait-for` asks for.
+//!
 //! The outcome of the first attempts to connect, for those who wait for it: `wait-for`, and clients that add a disk.
 
 use mpath_api::PathAddress;

@@ -1,3 +1,5 @@
+//! Decides: a front-end is served, as `disk_opening.rs` of `mpath-host` says.
+//!
 //! Opens disks, as their [`DiskOpening`](mpath_host::DiskOpening) decides.
 //!
 //! [`Subsystem::admit`] has checked before that the disk may use the namespace. The fences that removed disks have left

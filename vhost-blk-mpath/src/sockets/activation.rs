@@ -1,3 +1,5 @@
+//! Decides: an upgrade is refused because a front-end would lose its disk (`check_in_use`).
+//!
 //! Socket activation: sockets that the parent process has created and passes on. `--fd` passes one, and `LISTEN_FDS`
 //! any number, as systemd does for socket units (`sd_listen_fds(3)`).
 //!

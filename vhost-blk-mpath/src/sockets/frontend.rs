@@ -1,3 +1,6 @@
+//! Decides: a front-end waits for a path (`wait_until_opened`).
+//! Decides: the I/O thread of a virtqueue is told to stop (`stop`).
+//!
 //! The vhost-user side of one disk: its socket, and its virtqueues on their way to the I/O threads.
 
 use std::io;

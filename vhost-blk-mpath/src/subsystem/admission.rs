@@ -1,3 +1,7 @@
+//! Decides: a path is admitted to its disks: namespace, earlier daemons, other writers (`claim`).
+//! Decides: a front-end is answered before a path works (`restore_shown`).
+//! Decides: a path that lacks something which front-ends were shown is refused (`check_shown`).
+//!
 //! Decides which namespace a disk has, and whether a path may be used for the disk.
 //!
 //! The first path of a disk decides, unless an earlier daemon has shown the disk to front-ends. No guest's data may be

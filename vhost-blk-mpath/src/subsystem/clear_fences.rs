@@ -1,3 +1,5 @@
+//! Decides: an operator may declare a fence, a guest or lost writes void.
+//!
 //! Fences as operators see them, and the parts of a fence record that an operator declares void.
 
 use std::sync::Arc;

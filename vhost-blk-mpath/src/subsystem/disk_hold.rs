@@ -1,3 +1,5 @@
+//! Decides: requests of a disk are fetched, as `disk_hold.rs` of `mpath-host` says.
+//!
 //! Carries out what the [`DiskHold`] of a disk decides: when requests are fetched.
 
 use std::sync::Arc;

@@ -1,3 +1,5 @@
+//! Decides: a disk has this condition, for these reasons.
+//!
 //! The health of disks: the condition of each, its reasons, and the errors that its guest got.
 //!
 //! [`Subsystem::check_health`] looks at everything anew. The API calls it for each answer, and a task calls it twice a second, so

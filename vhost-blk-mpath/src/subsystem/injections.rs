@@ -1,3 +1,5 @@
+//! Decides: an injection ends by itself.
+//!
 //! Injections of paths: set and cleared by the operator, and ended by themselves after a time.
 
 use std::sync::Arc;

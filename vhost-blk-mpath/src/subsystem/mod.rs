@@ -1,3 +1,5 @@
+//! Decides: a host asks for this number of I/O queues (`controller_config`).
+//!
 //! The subsystem of one disk, or of several disks that are namespaces of it and share its paths. It holds what paths,
 //! I/O threads and front-ends share.
 

@@ -1,3 +1,5 @@
+//! Decides: two disks may not write to one namespace.
+//!
 //! Ensures that no two disks of the daemon write to the same namespace. Their guests know nothing of each other and
 //! would overwrite each other's data. Namespaces are compared as the paths identify them, not by NSID.
 

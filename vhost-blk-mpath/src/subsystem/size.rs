@@ -1,3 +1,5 @@
+//! Decides: the steps of growth are carried out (`grow_disk`).
+//!
 //! The size of a disk. It grows with its namespace and never shrinks: [`mpath_host::Growth`] decides how.
 
 use std::io;

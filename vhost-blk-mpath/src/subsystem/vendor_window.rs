@@ -1,3 +1,5 @@
+//! Decides: the vendor window has this content.
+//!
 //! The content of the vendor windows: policy and paths, for front-ends that know the window (docs/qemu.md).
 
 use mpath_api::types::Condition;

@@ -1,3 +1,5 @@
+//! Decides: a connection fell back to TCP, a subflow came or went (`events`).
+//!
 //! The connections of one association: their state for the API, and changes of MPTCP connections for the log.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,3 +1,5 @@
+//! Decides: a queue is authenticated with these secrets.
+//!
 //! The secrets with which this host authenticates to the controllers of a subsystem (DH-HMAC-CHAP).
 
 use std::sync::Arc;

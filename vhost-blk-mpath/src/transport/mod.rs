@@ -1,3 +1,5 @@
+//! Decides: a connection uses TLS (`connect`).
+//!
 //! TCP connections of the control thread: connecting, and moving bytes between a socket and the sans-IO host.
 
 pub(crate) mod connections;

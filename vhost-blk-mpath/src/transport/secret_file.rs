@@ -1,3 +1,5 @@
+//! Decides: a key file may be read (`read_secret`).
+//!
 //! Files with secrets: keys of TLS, and secrets of the authentication.
 
 use std::fs::File;

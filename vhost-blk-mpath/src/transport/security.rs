@@ -1,3 +1,5 @@
+//! Decides: an association generates its key for TLS (`begin`).
+//!
 //! How the connections to a subsystem are secured: in clear text, with TLS, with authentication, or with both.
 
 use std::future::poll_fn;

@@ -1,3 +1,5 @@
+//! Decides: the next TLS identity is offered.
+//!
 //! TLS of the connections to a subsystem, or to discovery controllers. There is no way back to clear text.
 
 use mpath_api::PathAddress;

@@ -1,3 +1,6 @@
+//! Decides: the running daemon starts a new program that takes over (`start`).
+//! Decides: an upgrade is refused because of how the daemon was started.
+//!
 //! The daemon that is upgraded: it starts the new process and ends when this is ready.
 
 use std::ffi::OsString;

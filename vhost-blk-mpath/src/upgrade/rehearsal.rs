@@ -1,3 +1,5 @@
+//! Decides: the new program refuses an upgrade, for example without a path.
+//!
 //! The rehearsal of a start: each disk is reached over one of its paths, before the running daemon ends.
 
 use std::future::poll_fn;

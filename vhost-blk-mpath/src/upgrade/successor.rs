@@ -1,3 +1,5 @@
+//! Decides: the new program takes over.
+//!
 //! The new process: it takes the sockets of a running daemon, and serves once that daemon has ended.
 
 use std::fs;

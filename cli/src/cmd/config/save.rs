@@ -1,3 +1,5 @@
+//! Decides: a live change is saved.
+//!
 //! `mpathctl config save`
 
 use std::fs::{self, File, Permissions};

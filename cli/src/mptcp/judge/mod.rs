@@ -1,3 +1,5 @@
+//! Decides: a host keeps MPTCP from using all cards.
+//!
 //! Makes findings from the state of a host, without reading the host itself.
 
 mod endpoints;

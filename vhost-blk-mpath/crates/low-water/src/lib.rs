@@ -1,3 +1,5 @@
+//! Decides: a receive waits for this many bytes.
+//!
 //! `SO_RCVLOWAT` (socket(7)): the low-water mark of a socket. It is the number of bytes at which the socket becomes
 //! readable and a waiting reader is woken.
 //!

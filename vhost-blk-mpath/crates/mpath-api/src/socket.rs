@@ -1,3 +1,5 @@
+//! Decides: these users may connect to a socket (`give_to`).
+//!
 //! A Unix socket that a daemon listens on. The daemon creates it, or another process hands it over. The daemon never takes a
 //! socket away from another process, and removes the file of its own socket at the end.
 

@@ -1,3 +1,5 @@
+//! Decides: an unknown key is taken for a misspelt one (`name_meant_key`).
+//!
 //! Texts: types that are read and written as one word, numbers of bytes, and errors about keys.
 
 /// Implements `Serialize` by `Display` and `Deserialize` by `FromStr`.

@@ -1,3 +1,5 @@
+//! Decides: the I/O thread stood still.
+//!
 //! Attention: the time in which this process ran and could look at its paths.
 //!
 //! A thread that stood still (stopped, starved of a processor, its host suspended) has seen no answer, whatever the

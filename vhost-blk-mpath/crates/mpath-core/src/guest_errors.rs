@@ -1,3 +1,5 @@
+//! Decides: an event tells of the first failed request and its status (`record`).
+//!
 //! The errors that guests of one disk got, counted by operation and reason.
 
 use std::fmt;

@@ -1,3 +1,5 @@
+//! Decides: a request's time belongs to this stage.
+//!
 //! The stages of a request between its submission and its end, for the list of slow requests.
 //!
 //! The fast path stores two times and the set of paths. Everything else is added when a request leaves the fast path:

@@ -1,3 +1,5 @@
+//! Decides: too many alarms were false.
+//!
 //! The budget of late answers.
 //!
 //! A request is under way at an alarm, and its first path answers after all: this is a *late answer*. Then a recalled

@@ -1,3 +1,5 @@
+//! Decides: a single read is overdue.
+//!
 //! Overdue reads: a path may lose a single command and answer others.
 //!
 //! A read is *overdue* when it has waited for much longer than the reads of its path take. It must also have waited for

@@ -1,3 +1,5 @@
+//! Decides: a path takes requests of a disk (`takes_requests`).
+//!
 //! State of a path, which has one association with one controller at a time.
 
 use std::collections::VecDeque;

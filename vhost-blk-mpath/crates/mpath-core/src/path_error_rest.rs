@@ -1,3 +1,5 @@
+//! Decides: a path rests after a path error.
+//!
 //! How long a path rests after a path error.
 
 use std::time::{Duration, Instant};

@@ -1,3 +1,5 @@
+//! Decides: recent latencies have this precision and cover this time.
+//!
 //! Latencies of recent requests, for the operator.
 
 use std::fmt;

@@ -1,3 +1,5 @@
+//! Decides: a path is suspect from this time on.
+//!
 //! The silence of paths, by which suspect paths are recognised.
 //!
 //! A grey path takes commands and answers none: its target has stopped while the kernel below still acknowledges, or

@@ -1,3 +1,5 @@
+//! Decides: a request is slow.
+//!
 //! The slowest requests of the last minutes.
 //!
 //! Time is divided into windows of [`WINDOW`]. Each window keeps its [`PER_WINDOW`] slowest requests, and the last

@@ -1,3 +1,5 @@
+//! Decides: a histogram has these buckets.
+//!
 //! How long things took since the start.
 
 use std::fmt;

@@ -1,3 +1,5 @@
+//! Decides: a flush reports a loss.
+//!
 //! Which controllers may hold completed writes that no flush has covered.
 //!
 //! An NVMe flush covers only writes that the same controller completed (NVM Command Set, "Flush command"). A

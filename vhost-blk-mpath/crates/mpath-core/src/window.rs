@@ -1,3 +1,5 @@
+//! Decides: a path has room for a request (`has_room`).
+//!
 //! The limit of requests and bytes in flight on a path.
 
 /// The limit of one path's requests and bytes in flight, for one [`crate::Group`] (one I/O thread).

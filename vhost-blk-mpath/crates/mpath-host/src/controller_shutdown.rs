@@ -1,3 +1,5 @@
+//! Decides: a drain lifts a fence; a controller has answered its shutdown.
+//!
 //! The end of a controller whose association has ended: its draining I/O connections, then an orderly shutdown.
 //!
 //! ```text

@@ -1,3 +1,6 @@
+//! Decides: requests of a disk are fetched.
+//! Decides: a disk waits until each path was tried since a kill.
+//!
 //! Decides when requests of a disk are fetched from its virtqueues.
 //!
 //! ```text

@@ -1,3 +1,5 @@
+//! Decides: a front-end is served, or waits for a path; a restored disk grows at its first path.
+//!
 //! Decides when front-ends of a disk are served, and what has to be done before.
 //!
 //! ```text

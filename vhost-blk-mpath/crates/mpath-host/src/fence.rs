@@ -1,3 +1,6 @@
+//! Decides: a fence lifts.
+//! Decides: a Cross-Controller Reset is asked for, and over which path (`next_reset`).
+//!
 //! The fences of ended associations. Unanswered writes of such an association are held until its controller can
 //! execute none of them any more. The first of these events lifts the fence:
 //!

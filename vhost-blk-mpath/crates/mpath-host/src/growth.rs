@@ -1,3 +1,5 @@
+//! Decides: a disk grows, in this order.
+//!
 //! How a disk grows with its namespace.
 //!
 //! ```text

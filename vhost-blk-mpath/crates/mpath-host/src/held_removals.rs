@@ -1,3 +1,5 @@
+//! Decides: a removal is held, because no other path is usable.
+//!
 //! Removals that are held, because I/O of a disk would stop.
 //!
 //! A path that is removed in order waits until nothing is outstanding. Meanwhile the other paths of the disk may fail. The

@@ -1,3 +1,5 @@
+//! Decides: two names are one namespace.
+//!
 //! Names by which a namespace is recognised over any path or subsystem.
 
 use std::fmt;

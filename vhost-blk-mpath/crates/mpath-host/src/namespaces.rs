@@ -1,3 +1,5 @@
+//! Decides: a namespace can be used on a path.
+//!
 //! The state of each disk's namespace on one association: whether it can be used, and its ANA state.
 //!
 //! A missing namespace, or one that is not the disk's, counts as `persistent-loss`. The disk sends no I/O on this

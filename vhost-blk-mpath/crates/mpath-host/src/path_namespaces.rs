@@ -1,3 +1,5 @@
+//! Decides: a path leads to a disk, and its size bounds growth.
+//!
 //! The namespaces of all disks on one path, as its controller reports them.
 //!
 //! They count from just before an association becomes live until every I/O thread has closed its queue pair. As long as

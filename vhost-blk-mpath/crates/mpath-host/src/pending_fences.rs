@@ -1,3 +1,5 @@
+//! Decides: the inherited fence of a removed disk takes this long.
+//!
 //! The fences that removed disks have left. A new disk waits for the fence of a removed disk on the same namespace,
 //! whichever socket and paths it uses.
 

@@ -1,3 +1,6 @@
+//! Decides: an inherited fence takes this long (`open`).
+//! Decides: a socket serves only the namespace that it had.
+//!
 //! The record of associations that may still have writes under way. A killed daemon cannot lift their fences, so the
 //! next daemon reads here how long requests have to wait.
 //!

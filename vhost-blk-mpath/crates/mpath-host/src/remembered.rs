@@ -1,3 +1,5 @@
+//! Decides: a namespace differs from the namespace that earlier daemons served.
+//!
 //! The namespaces that earlier daemons have left for a disk. The disk must not become another one.
 
 use crate::namespace_name::NamespaceName;

@@ -1,3 +1,6 @@
+//! Decides: an I/O thread serves this virtqueue (`start`).
+//! Decides: a controller grants too few I/O queues (`granted`).
+//!
 //! Assigns virtqueues to I/O threads.
 //!
 //! A virtqueue needs a queue pair of every path on its I/O thread: a flush has to reach each controller that the disk's writes have

@@ -1,3 +1,5 @@
+//! Decides: DH-HMAC-CHAP succeeds at the controller.
+//!
 //! The controller of one queue.
 //!
 //! ```text

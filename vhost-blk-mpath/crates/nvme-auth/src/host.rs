@@ -1,3 +1,5 @@
+//! Decides: DH-HMAC-CHAP succeeds at the host.
+//!
 //! The host of one queue.
 //!
 //! ```text

@@ -1,3 +1,5 @@
+//! Decides: the message about a failed connection with TLS says this.
+//!
 //! Why a TLS connection fails.
 
 use std::os::raw::c_int;

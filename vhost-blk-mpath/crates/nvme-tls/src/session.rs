@@ -1,3 +1,5 @@
+//! Decides: a connection with TLS fails, or has ended.
+//!
 //! The record layer of one connection: bytes of the socket in and out, plain text out and in.
 //!
 //! ```text

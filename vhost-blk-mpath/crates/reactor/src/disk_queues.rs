@@ -1,3 +1,5 @@
+//! Decides: virtqueues that are stopped share this time (`drain_until`).
+//!
 //! The record of a disk's virtqueues: those that left requests for the next back-end of the front-end to execute, and
 //! those that are broken.
 

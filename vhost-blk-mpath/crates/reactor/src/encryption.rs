@@ -1,3 +1,5 @@
+//! Decides: I/O is encrypted, record by record.
+//!
 //! TLS between a queue pair and its socket. All payload is copied: encrypted bytes are the only ones that the kernel sees.
 
 use nvme_tcp::host::{HostQueue, PayloadSource, TxPart};

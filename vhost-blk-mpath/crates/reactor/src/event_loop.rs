@@ -1,3 +1,5 @@
+//! Decides: an I/O thread sleeps or polls in this turn.
+//!
 //! The loop of an I/O thread: it waits for the kernel, and passes events and the time to [`IoThread`].
 
 use std::hint::spin_loop;

@@ -1,3 +1,5 @@
+//! Decides: a thread polls for this long.
+//!
 //! When an I/O thread polls: it looks for requests and answers for a while before it sleeps.
 //!
 //! A polling thread needs no wake-up, and no guest has to kick it. But polling takes a core, which the target, the guest or others may

@@ -1,3 +1,6 @@
+//! Decides: these parts of a request are left between two attempts.
+//! Decides: a failed request is noted with its status (`note_error`).
+//!
 //! The requests of this thread's virtqueues, from the available ring to the used ring. A request's tag is its index in
 //! the table. Its guest memory stays mapped as long as it is in the table.
 

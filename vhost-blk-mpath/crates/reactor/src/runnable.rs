@@ -1,3 +1,5 @@
+//! Decides: other threads wait for a processor, so a thread does not poll.
+//!
 //! Whether threads of the host wait for a processor.
 
 use std::fs::File;

@@ -1,3 +1,5 @@
+//! Decides: a send has enough bytes and takes no more.
+//!
 //! The payload of a send: as much as the connection takes in about a millisecond. Later commands wait at most that long
 //! for the send. On a fast link, larger sends cost less per byte.
 

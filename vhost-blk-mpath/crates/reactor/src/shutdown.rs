@@ -1,3 +1,5 @@
+//! Decides: no connection closes before all I/O threads of a disk have flushed.
+//!
 //! The end of I/O threads that share associations.
 //!
 //! A controller may end a whole association when one of its connections ends. So no thread closes its connections

@@ -1,3 +1,6 @@
+//! Decides: an NVMe status becomes an outcome for the core (`outcome_of`).
+//! Decides: a guest sees this virtio status (`status_of`).
+//!
 //! Translation between virtio-blk and NVMe: requests into commands, and status codes into the outcome of a request.
 
 use std::time::Duration;

@@ -1,3 +1,6 @@
+//! Decides: a vhost-user message is accepted in this state.
+//! Decides: a virtqueue is stopped (`GET_VRING_BASE`, a hang-up) (`stop`, `stop_all`).
+//!
 //! The vhost-user messages (QEMU `docs/interop/vhost-user.rst`) of one connection.
 //!
 //! A queue runs while its ring is *started* (it has a kick descriptor) and *enabled*. Its I/O thread owns it then. A

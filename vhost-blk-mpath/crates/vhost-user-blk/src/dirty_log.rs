@@ -1,3 +1,5 @@
+//! Decides: a page is marked in the dirty log.
+//!
 //! The dirty log of a live migration (vhost-user, "Migration"): a bitmap in memory shared with the front-end. A bit is
 //! set when this back-end has written to its 4 KiB page of guest memory.
 //!

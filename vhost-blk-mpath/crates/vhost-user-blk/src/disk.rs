@@ -1,3 +1,6 @@
+//! Decides: the guest is told of growth (`notify_config_change`).
+//! Decides: a feature is offered to the guest.
+//!
 //! The disk that a guest sees.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,3 +1,5 @@
+//! Decides: faulted memory is replaced.
+//!
 //! Faults in memory that a front-end shares: its file was truncated, its file system is full, or a page is poisoned.
 //!
 //! The kernel answers an access to such memory with SIGBUS. That would end the process and the disks of all guests. The

@@ -1,3 +1,5 @@
+//! Decides: the guest is signalled.
+//!
 //! The eventfds of a queue, and the alarm for memory faults.
 
 use std::fs::File;

@@ -1,3 +1,6 @@
+//! Decides: a guest sees this virtio status of a malformed request.
+//! Decides: a request is malformed.
+//!
 //! Block requests (virtio 1.2, 5.2.6): parses the bytes of a chain into a request that the disk can execute.
 
 use std::sync::Arc;

@@ -1,3 +1,5 @@
+//! Decides: the vendor window is visible.
+//!
 //! The vendor window: front-ends that know it read the state of the disk's paths there and set their policy. It lies in
 //! the configuration space, behind virtio's fields. docs/qemu.md specifies it.
 

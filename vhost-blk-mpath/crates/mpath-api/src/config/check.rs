@@ -1,3 +1,5 @@
+//! Decides: a configuration has all these errors.
+//!
 //! All errors of a configuration at once.
 
 use std::path::Path;

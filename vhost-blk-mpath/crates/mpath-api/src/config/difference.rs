@@ -1,3 +1,5 @@
+//! Decides: a change of the configuration can be applied while the daemon runs.
+//!
 //! The differences between two configurations.
 
 use std::collections::BTreeSet;

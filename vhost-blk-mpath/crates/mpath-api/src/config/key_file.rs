@@ -1,3 +1,5 @@
+//! Decides: a key stands in place of the path of a key file.
+//!
 //! The file of a secret key.
 
 use std::fmt;

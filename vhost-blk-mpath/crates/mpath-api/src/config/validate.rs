@@ -1,3 +1,5 @@
+//! Decides: the configuration is consistent.
+//!
 //! Checks of values against each other.
 
 use std::collections::HashMap;

@@ -1,3 +1,5 @@
+//! Decides: a single value of the configuration is valid.
+//!
 //! The types of single settings. A value out of range cannot be built, neither from YAML nor from a flag.
 
 use std::fmt;

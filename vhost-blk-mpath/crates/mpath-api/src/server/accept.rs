@@ -1,3 +1,5 @@
+//! Decides: a connection of a client is accepted.
+//!
 //! The loop that accepts connections, on a Unix socket or over TCP.
 
 use std::future::Future;

@@ -1,3 +1,5 @@
+//! Decides: a change is refused on the read-only socket (`refuse_changes`).
+//!
 //! The bounds of every request, and the errors for unknown routes and methods.
 
 use std::future::ready;

@@ -1,3 +1,5 @@
+//! Decides: an event comes from this client.
+//!
 //! The client whose request a task carries out.
 
 use std::future::Future;

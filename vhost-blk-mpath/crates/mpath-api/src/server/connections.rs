@@ -1,3 +1,5 @@
+//! Decides: another client of the API is served.
+//!
 //! The connections of the server, limited in number and time.
 
 use std::collections::VecDeque;

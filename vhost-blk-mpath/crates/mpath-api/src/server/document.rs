@@ -1,3 +1,5 @@
+//! Decides: a route is served, and is in the OpenAPI document (`routes`).
+//!
 //! The routes together with their OpenAPI document, so that no route is missing from it.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,5 @@
+//! Decides: the API answers with this error.
+//!
 //! Errors of requests.
 
 use std::fmt;

@@ -1,3 +1,5 @@
+//! Decides: a client of `metrics-address` is answered.
+//!
 //! The server of `metrics-address`: `GET /metrics` over TCP, and nothing else.
 
 use std::future::Future;

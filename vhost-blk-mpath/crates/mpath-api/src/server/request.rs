@@ -1,3 +1,5 @@
+//! Decides: the body of an API request is valid (`JsonBody`).
+//!
 //! The parts of a request, and the errors about them.
 
 use std::str::FromStr;

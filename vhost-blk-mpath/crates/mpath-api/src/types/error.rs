@@ -1,3 +1,5 @@
+//! Decides: an error of the API has this HTTP status (`error_codes`).
+//!
 //! The answer to a request that failed.
 
 use serde::{Deserialize, Serialize};

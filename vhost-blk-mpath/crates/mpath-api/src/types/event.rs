@@ -1,3 +1,5 @@
+//! Decides: an event is a warning or an error (`severity`).
+//!
 //! Events that the daemon keeps.
 
 use std::fmt;

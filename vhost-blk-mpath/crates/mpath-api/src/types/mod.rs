@@ -1,3 +1,5 @@
+//! Decides: a field of an API request is valid.
+//!
 //! The JSON of the API.
 //!
 //! Keys and words with a fixed set of values (policies, states, transports) are kebab-case, as in the configuration file. Numbers

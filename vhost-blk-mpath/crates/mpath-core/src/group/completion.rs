@@ -1,3 +1,6 @@
+//! Decides: a request is retried, fails over, waits for a fence or fails.
+//! Decides: an error of the guest has this reason.
+//!
 //! What follows from the outcome of an attempt.
 
 use std::time::{Duration, Instant};

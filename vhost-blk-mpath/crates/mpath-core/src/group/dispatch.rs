@@ -1,3 +1,5 @@
+//! Decides: a path may be chosen for a disk (ANA state, drained, suspect, resting) (`refresh_disk`).
+//!
 //! Late binding: a request gets a path when that path has room.
 
 use std::time::Instant;

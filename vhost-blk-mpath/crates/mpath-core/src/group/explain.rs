@@ -1,3 +1,5 @@
+//! Decides: `explain` gives this reason; `opinions` of each policy say what the policy thinks.
+//!
 //! Explanations of what the group does next, for the operator. An explanation follows the rules of the real choice: it
 //! walks the scheduler, calls [`Group::offer`] and asks the policy. It works on copies of the scheduler and the
 //! policies, so it changes nothing.

@@ -1,3 +1,6 @@
+//! Decides: a flush goes to these controllers.
+//! Decides: a failed flush has this reason.
+//!
 //! Flushes go to every path with completed writes that no flush has covered.
 //!
 //! A flush must cover the writes that had completed when it was submitted, not the writes in flight. When its turn

@@ -1,3 +1,5 @@
+//! Decides: a request that an injection keeps goes on.
+//!
 //! Injections of paths, and the requests and answers that they keep, until the injection ends or the path is lost.
 //!
 //! A stalled request counts as issued and an answer that an injection keeps counts as owed. So the path looks to the

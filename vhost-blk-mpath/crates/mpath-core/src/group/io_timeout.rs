@@ -1,3 +1,5 @@
+//! Decides: a command is so old that its association ends.
+//!
 //! The I/O timeout: a command that is not answered in time ends its association.
 //!
 //! A path may lose single commands and answer others. Such a path is neither silent nor suspect. So the age of each

@@ -1,3 +1,5 @@
+//! Decides: requests of a disk without a path fail (`fast-io-fail-tmo`) (`gives_up_at`).
+//!
 //! The group: the requests and paths of one disk, or of disks that share paths, in one I/O thread.
 //!
 //! * `mod`: configuration, small events, time.

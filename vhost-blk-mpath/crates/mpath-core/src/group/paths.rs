@@ -1,3 +1,6 @@
+//! Decides: a request goes on after its fence (`fence_lifted`).
+//! Decides: a path does not lead to the disk after a path error until a request succeeds (`find_disks_without_path`).
+//!
 //! Paths that come and go, and fences of lost associations.
 
 use std::time::Instant;

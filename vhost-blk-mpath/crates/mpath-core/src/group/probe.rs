@@ -1,3 +1,5 @@
+//! Decides: a probe is sent.
+//!
 //! Probes: reads of existing data that measure an unused path. So no request of the guest has to measure the path,
 //! which may be slow.
 //!

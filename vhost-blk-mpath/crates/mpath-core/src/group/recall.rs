@@ -1,3 +1,5 @@
+//! Decides: an overdue read is recalled.
+//!
 //! Requests taken back from their paths: overdue reads, and all reads of a suspect path. With a shared write cache,
 //! also the flushes of a suspect path, which any path can do.
 //!

@@ -1,3 +1,5 @@
+//! Decides: another path is faster than a silent one, and what follows (`is_other_faster`).
+//!
 //! Suspect paths: they get no new requests, and their reads are recalled.
 //!
 //! A disk *bypasses* a suspect path while another usable path, in any ANA state, is not suspect. Only then are the

@@ -1,3 +1,5 @@
+//! Decides: an injection delays, stalls or fails a request.
+//!
 //! The injections of a path in force, and the requests and answers that they keep.
 
 use std::collections::VecDeque;

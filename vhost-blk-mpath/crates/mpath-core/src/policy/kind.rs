@@ -1,3 +1,5 @@
+//! Decides: a name is this policy.
+//!
 //! The policies by name.
 
 use std::fmt;

@@ -1,3 +1,5 @@
+//! Decides: `latency` and `latency-rr` pick a path.
+//!
 //! The common part of `latency` and `latency-rr`: measured averages, and new measurements of paths that are not
 //! chosen.
 //!

@@ -1,3 +1,5 @@
+//! Decides: a policy picks a path; each has a file in this folder.
+//!
 //! Path selection policies: one file each, behind one trait.
 //!
 //! A policy receives events and answers one question, [`Policy::select`]. Before it asks, the group selects the

@@ -1,3 +1,5 @@
+//! Decides: flows are walked in this order.
+//!
 //! The walk over the requests that may go, in order.
 
 use std::time::Instant;

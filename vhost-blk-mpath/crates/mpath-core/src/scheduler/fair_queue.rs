@@ -1,3 +1,5 @@
+//! Decides: this flow is next.
+//!
 //! A fair queue in two tiers: the turns of disks, or of the virtqueues of one disk. Both are called members.
 //!
 //! * **Sparse and bulk.** A member that was idle (nothing queued, nothing in flight) is sparse until it has sent

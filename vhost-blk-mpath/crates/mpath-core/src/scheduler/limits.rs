@@ -1,3 +1,5 @@
+//! Decides: a disk has reached its limit.
+//!
 //! Limits of a disk: requests and bytes per second. Each has a burst, which refills while less is used.
 //!
 //! A token bucket, stored as the time at which it will be full. A request may go while any balance is left, however

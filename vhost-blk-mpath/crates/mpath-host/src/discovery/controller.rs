@@ -1,3 +1,5 @@
+//! Decides: a discovery controller is asked again.
+//!
 //! One discovery controller: when it is asked, and what it reported last.
 
 use std::collections::VecDeque;

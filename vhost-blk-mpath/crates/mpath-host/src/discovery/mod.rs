@@ -1,3 +1,5 @@
+//! Decides: the first logs of discovery were tried since a kill (`first_logs_are_done`).
+//!
 //! Paths from discovery controllers: which controllers are asked, and which paths are added and removed when logs
 //! change.
 //!

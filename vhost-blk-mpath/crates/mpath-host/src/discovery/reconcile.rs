@@ -1,3 +1,6 @@
+//! Decides: listed paths are added, and others removed.
+//! Decides: a held removal is taken back.
+//!
 //! Compares listed addresses with a disk's paths. It only decides; the caller adds and removes paths.
 
 use std::collections::HashSet;

@@ -1,3 +1,5 @@
+//! Decides: what an earlier daemon discovered counts.
+//!
 //! What discovery controllers listed to an earlier daemon. It counts until this daemon has read their logs.
 
 use mpath_core::MAX_PATHS;

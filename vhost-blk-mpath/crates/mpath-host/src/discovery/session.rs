@@ -1,3 +1,5 @@
+//! Decides: a session with a discovery controller connects in time, and ends.
+//!
 //! A session with a discovery controller, from its attempt to connect to its last log.
 //!
 //! ```text

@@ -1,3 +1,5 @@
+//! Decides: a discovery log becomes a list of paths.
+//!
 //! What the logs of discovery controllers list: other controllers, and paths.
 
 use std::collections::HashSet;

@@ -1,3 +1,6 @@
+//! Decides: a path leads to a disk from its admission on (`bring_up`).
+//! Decides: an association is in the fence record before a write is sent on it (`advance`).
+//!
 //! An association while it connects: the admin queue, then each I/O queue, then its record.
 
 use std::collections::VecDeque;

@@ -1,3 +1,5 @@
+//! Decides: namespaces are identified again after a refusal, or while one is missing.
+//!
 //! A live association until it is lost or ended, and then until all I/O threads have closed it.
 
 use std::collections::VecDeque;

@@ -1,3 +1,6 @@
+//! Decides: a path connects, is lost, waits (`rest`), gives up or is refused.
+//! Decides: a removed path is gone (`Removal`).
+//!
 //! The state machine of one path. It connects the controller, checks the namespaces, gives every I/O thread a queue
 //! pair and keeps the association alive. When the association is lost, all its connections are closed, its fence
 //! begins, and the path reconnects.

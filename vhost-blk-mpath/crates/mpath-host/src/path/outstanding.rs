@@ -1,3 +1,5 @@
+//! Decides: a disabled path is closed.
+//!
 //! The check whether a draining path can be closed without losing anything.
 //!
 //! ```text

@@ -1,3 +1,5 @@
+//! Decides: a path was tried since a kill.
+//!
 //! Whether a path was tried.
 
 use std::time::Instant;

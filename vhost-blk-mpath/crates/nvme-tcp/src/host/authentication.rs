@@ -1,3 +1,5 @@
+//! Decides: a queue is authenticated, or must not be used without (`begin_authentication`).
+//!
 //! In-band authentication of one queue (DH-HMAC-CHAP), between Connect and the first other command.
 //!
 //! ```text

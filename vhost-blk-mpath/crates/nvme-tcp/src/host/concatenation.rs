@@ -1,3 +1,5 @@
+//! Decides: this is said about the generation of a key for TLS.
+//!
 //! The first connection of an association with secure channel concatenation (Base 8.3.4.5.9).
 //!
 //! ```text

@@ -1,3 +1,5 @@
+//! Decides: a header digest is wrong.
+//!
 //! Assembles PDU headers from a stream that may be split anywhere.
 
 use super::error::ProtocolError;

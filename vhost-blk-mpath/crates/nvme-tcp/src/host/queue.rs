@@ -1,3 +1,6 @@
+//! Decides: a part of a split request is repeated (`completed`).
+//! Decides: an unanswered request is in doubt (`into_lost`).
+//!
 //! One I/O queue: each request ends with exactly one completion.
 
 use std::collections::{BTreeMap, VecDeque};

@@ -1,3 +1,6 @@
+//! Decides: a PDU is a protocol error.
+//! Decides: a data digest is wrong: the command fails and is retried.
+//!
 //! Receiving: every PDU is checked against the commands in flight before it has any effect.
 
 use super::command_table::{Direction, InFlightCommand};

@@ -1,3 +1,5 @@
+//! Decides: a payload is copied behind its header, or sent from guest memory.
+//!
 //! Sending: command capsules, and the data that R2Ts request.
 
 use super::command_table::{Direction, InFlightCommand};

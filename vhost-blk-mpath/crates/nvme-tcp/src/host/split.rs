@@ -1,3 +1,5 @@
+//! Decides: a request is split into commands.
+//!
 //! Splitting a request into commands within the limits of the controller: MDTS, NOIOB, WZSL, DMRSL, 65536 blocks.
 
 use super::config::IoLimits;

@@ -1,3 +1,5 @@
+//! Decides: a payload up to this size is copied (`COPY_MAX`).
+//!
 //! The buffer of bytes to send, and the parts that refer to payloads.
 
 use std::time::Instant;

@@ -1,3 +1,5 @@
+//! Decides: a command transfers at most this much without MDTS.
+//!
 //! The most that one command may cover, for a controller that reports no limit. The limit of data is unknown if MDTS is 0. The
 //! limit of blocks of Write Zeroes and Dataset Management is unknown without WZSL, DMRSL and DMSL.
 //!

@@ -1,3 +1,5 @@
+//! Decides: the target refuses a command before authentication (`answer`).
+//!
 //! In-band authentication of the host on one queue (DH-HMAC-CHAP), between Connect and the first other command.
 //!
 //! ```text

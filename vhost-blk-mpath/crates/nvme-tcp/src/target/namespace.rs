@@ -1,3 +1,5 @@
+//! Decides: the target refuses a range (`range`).
+//!
 //! Namespaces, and the check of I/O commands.
 
 use std::time::Instant;

@@ -1,3 +1,5 @@
+//! Decides: an NVMe status means retry, another path, or an error (docs/nvme-statuses.md).
+//!
 //! Every status of NVMe, with what it speaks of. This table decides what follows from a status, and `make references` writes
 //! `docs/nvme-statuses.md` from it.
 

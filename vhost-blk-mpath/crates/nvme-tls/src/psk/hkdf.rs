@@ -1,3 +1,5 @@
+//! Decides: an identity is derived like this.
+//!
 //! HKDF-Extract and HKDF-Expand-Label (RFC 5869, RFC 8446 7.1), and the two ways in which releases of libnvme before 1.16 differ.
 
 use openssl::pkey::PKey;

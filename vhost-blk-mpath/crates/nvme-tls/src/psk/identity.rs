@@ -1,3 +1,5 @@
+//! Decides: identities are tried in this order (`candidates`).
+//!
 //! PSK identities, and the order in which a host tries them.
 
 use nvme_tcp::wire::Nqn;

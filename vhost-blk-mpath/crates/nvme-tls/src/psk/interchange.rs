@@ -1,3 +1,5 @@
+//! Decides: a text is a TLS key.
+//!
 //! The PSK interchange format: `NVMeTLSkey-1:<hash>:<base64 of the key and its checksum>:`.
 
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};

@@ -1,3 +1,6 @@
+//! Decides: virtqueues are given up at once, or after a time.
+//! Decides: an I/O thread has flushed before its connections close.
+//!
 //! The end of a turn and the end of virtqueues: completions are published, and stopping virtqueues are drained or given
 //! up.
 

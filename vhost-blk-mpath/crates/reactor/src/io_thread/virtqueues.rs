@@ -1,3 +1,5 @@
+//! Decides: a virtqueue is fetched from, with or without a kick (`fetch`).
+//!
 //! The virtqueues of an I/O thread: their start, and the fetching of requests.
 
 use std::io;

@@ -1,3 +1,5 @@
+//! Decides: the daemon flushes a path before it is closed, and all paths at its end.
+//!
 //! Flushes of the daemon itself for writes that no flush has covered. The daemon sends them before it closes a path, and at its
 //! own end before it closes all connections.
 

@@ -1,3 +1,5 @@
+//! Decides: a receive goes to guest memory at once, and waits for more bytes.
+//!
 //! The receive of a socket, one at a time. It fills guest memory first, if a payload is expected, then the read-ahead
 //! buffer.
 

@@ -1,3 +1,5 @@
+//! Decides: the content of a vhost-user message is accepted.
+//!
 //! The handler of each vhost-user message.
 
 use std::fs::File;

@@ -1,3 +1,6 @@
+//! Decides: the in-flight log of a split ring has these entries before a request is executed: every store, in order.
+//! Decides: unanswered requests of an earlier split ring are executed again, in this order (`resume`).
+//!
 //! The in-flight log of a split ring.
 //!
 //! ```text

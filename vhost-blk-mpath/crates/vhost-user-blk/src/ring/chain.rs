@@ -1,3 +1,5 @@
+//! Decides: a chain is malformed.
+//!
 //! Walks one descriptor chain into its readable and writable buffers.
 
 use std::sync::Arc;

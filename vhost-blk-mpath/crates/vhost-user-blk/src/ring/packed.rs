@@ -1,3 +1,5 @@
+//! Decides: the guest asked for no signal of a packed ring.
+//!
 //! The ring of a packed virtqueue (virtio 1.2, 2.8). In one ring of descriptors, the driver makes chains available and
 //! the device writes back used ones. Event suppression structures say who wants which notification.
 //!

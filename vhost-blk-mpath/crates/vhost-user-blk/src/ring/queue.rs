@@ -1,3 +1,6 @@
+//! Decides: a virtqueue stops because of a chain (`pop`).
+//! Decides: a request of faulted memory fails (`finish`).
+//!
 //! A queue: yields block requests and takes their completions.
 
 use std::os::fd::BorrowedFd;

@@ -1,3 +1,5 @@
+//! Decides: the guest asked for no signal of a split ring.
+//!
 //! The available and used ring of a split virtqueue: indices, memory barriers, notification suppression.
 
 use std::sync::Arc;

@@ -1,3 +1,5 @@
+//! Decides: links and faults of the simulator act like this.
+//!
 //! The network: byte streams with latency, jitter, bandwidth and arbitrary cuts, and their failures.
 //!
 //! A stream behaves like TCP: bytes arrive in order or not at all. Data that a black hole swallows are sent again when it ends,

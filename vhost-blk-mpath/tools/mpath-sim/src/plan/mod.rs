@@ -1,3 +1,5 @@
+//! Decides: a run of the simulator has these links, latencies and faults.
+//!
 //! The plan of a run, which a seed decides: its parts, and its faults.
 
 mod faults;

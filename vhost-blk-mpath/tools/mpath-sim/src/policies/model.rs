@@ -1,3 +1,5 @@
+//! Decides: a modelled path behaves like this.
+//!
 //! How a path behaves.
 
 use std::time::Duration;

@@ -1,3 +1,5 @@
+//! Decides: a live change is written into the text of the file.
+//!
 //! Changes settings in the text of a configuration file. Comments and the form of everything else stay.
 
 mod document;

@@ -1,3 +1,5 @@
+//! Decides: a key is repeated.
+//!
 //! Between the reader of YAML and the types: keeps track of the place, and applies repairs.
 
 use std::fmt;

@@ -1,3 +1,5 @@
+//! Decides: the text of a configuration has these errors.
+//!
 //! Reads a text with all its errors.
 //!
 //! The reader of YAML stops at the first error. So a text is read several times. Each time, the values with known errors

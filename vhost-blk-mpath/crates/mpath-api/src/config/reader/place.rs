@@ -1,3 +1,5 @@
+//! Decides: an error about a key names this place.
+//!
 //! Places in a configuration.
 
 use std::fmt::Write;

@@ -1,3 +1,5 @@
+//! Decides: a metric has this name.
+//!
 //! The metrics. docs/operating/metrics.md has the same table.
 
 use std::fmt::Display;

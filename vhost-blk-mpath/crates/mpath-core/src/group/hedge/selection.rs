@@ -1,3 +1,5 @@
+//! Decides: a read is hedged, and over which path.
+//!
 //! Selection of the reads that are hedged, and of their paths.
 
 use std::time::{Duration, Instant};

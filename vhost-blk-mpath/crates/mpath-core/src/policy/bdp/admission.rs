@@ -1,3 +1,5 @@
+//! Decides: the default policy uses a slower path too.
+//!
 //! Admission of paths: paths about as fast as the fastest, and slower paths that add enough.
 //!
 //! A slower path helps only with the outstanding bytes that exceed the windows of the faster paths. Each request on it

@@ -1,3 +1,5 @@
+//! Decides: a window is this large (`window`).
+//!
 //! The estimate of one path for one class of requests, and the window that follows from it.
 //!
 //! ```text

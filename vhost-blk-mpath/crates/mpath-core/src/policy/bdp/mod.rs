@@ -1,3 +1,5 @@
+//! Decides: the default policy picks a path.
+//!
 //! `bdp`: windows by bandwidth-delay product, late binding.
 //!
 //! Rule: a path may have in flight the product of its rate and its latency, and no more. More would only queue on the

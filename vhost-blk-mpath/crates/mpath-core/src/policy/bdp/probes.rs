@@ -1,3 +1,5 @@
+//! Decides: an unused path is due for a probe.
+//!
 //! Probes: the estimate of a path that is not used.
 //!
 //! A path is probed at once when it has no estimate, and again whenever it has been idle for `REST`. The mean of a

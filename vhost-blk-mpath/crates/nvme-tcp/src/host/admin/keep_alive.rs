@@ -1,3 +1,5 @@
+//! Decides: a keep-alive is due, or late.
+//!
 //! The keep-alive timer: when a keep-alive is due, and when its answer is late.
 //!
 //! At most half of KATO passes until a keep-alive is sent, and half is for its answer. So a lost controller is noticed within

@@ -1,3 +1,5 @@
+//! Decides: an ANA log is read in parts, without lists of namespaces, or again.
+//!
 //! Reading the ANA log: in one command if it fits, and otherwise in parts, and its header again. The reading is repeated until
 //! both headers are equal. A log with long lists of namespaces is read without them.
 

@@ -1,3 +1,6 @@
+//! Decides: a controller can be used.
+//! Decides: a namespace that an ANA log does not list is in this group (`next_ana_group`).
+//!
 //! Interprets the answers of the steps, and checks that this host can use the controller and its namespaces.
 
 use std::time::Instant;

@@ -1,3 +1,6 @@
+//! Decides: a fence takes this long (`fence_time`).
+//! Decides: an I/O queue has this many entries (`queue_entries`).
+//!
 //! The configuration of an association, and the facts that the controller reports.
 
 use std::time::Duration;

@@ -1,3 +1,5 @@
+//! Decides: after an asynchronous event a log page, or the namespaces, are read again.
+//!
 //! The admin connection of an association: the connect sequence, then keep-alives and asynchronous events.
 //!
 //! ```text

@@ -1,3 +1,5 @@
+//! Decides: a discovery record requires TLS, and is left out (`tcp_address`).
+//!
 //! The TCP address of a discovery log record, if this host can use it.
 
 use std::net::{IpAddr, SocketAddr};
