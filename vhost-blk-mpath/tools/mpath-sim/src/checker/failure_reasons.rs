@@ -44,7 +44,7 @@ pub(super) struct FailureReasons {
     injections: u64,
     /// Links that flip bits, which digests find.
     flipping_links: u64,
-    /// By I/O thread: since when it has no path to the disk, and no command under way on a path that leads elsewhere.
+    /// By I/O thread: since when it has no path to the disk, and no command under way; [`Duration::MAX`] while it has a path.
     pathless: BTreeMap<usize, Duration>,
     /// By I/O thread without a path: since when no path has served a whole request.
     unserved: BTreeMap<usize, Duration>,
@@ -95,8 +95,8 @@ impl FailureReasons {
         }
     }
 
-    /// Whether an I/O thread has a path to the disk, and commands under way on any path. A path that carries out a command and refuses the next one has served a part of a
-    /// request, and no whole one.
+    /// Whether an I/O thread has a path to the disk, and commands under way on any path. A path that carries out a command and refuses
+    /// the next one has served a part of a request, and no whole one.
     pub(super) fn has_path(&mut self, at: Duration, thread: usize, has_path: bool, is_busy: bool) {
         let was_busy = if is_busy { !self.busy.insert(thread) } else { self.busy.remove(&thread) };
         let daemon_began = self.daemon_began;
