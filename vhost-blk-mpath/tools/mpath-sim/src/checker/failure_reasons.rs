@@ -50,7 +50,7 @@ pub(super) struct FailureReasons {
     unserved: BTreeMap<usize, Duration>,
     /// By I/O thread: when it was last told of a path, or answered a request with success.
     served: BTreeMap<usize, Duration>,
-    /// I/O threads with commands under way.
+    /// I/O threads with commands of the disk under way.
     busy: BTreeSet<usize>,
     /// When the daemon began.
     daemon_began: Duration,
@@ -95,7 +95,7 @@ impl FailureReasons {
         }
     }
 
-    /// Whether an I/O thread has a path to the disk, and commands under way on any path. A path that carries out a command and refuses
+    /// Whether an I/O thread has a path to the disk, and commands of the disk under way. A path that carries out a command and refuses
     /// the next one has served a part of a request, and no whole one.
     pub(super) fn has_path(&mut self, at: Duration, thread: usize, has_path: bool, is_busy: bool) {
         let was_busy = if is_busy { !self.busy.insert(thread) } else { self.busy.remove(&thread) };

@@ -80,7 +80,7 @@ impl Checker {
         self.counts.writes_lost += u64::from(self.lost_attempts.add(id, conn));
     }
 
-    /// An I/O thread has a path to a disk, or none, and commands under way, or none.
+    /// An I/O thread has a path to a disk, or none, and commands of the disk under way, or none.
     pub(crate) fn has_path(&mut self, at: Duration, thread: usize, disk: usize, has_path: bool, is_busy: bool) {
         self.disks[disk].reasons.has_path(at, thread, has_path, is_busy);
     }

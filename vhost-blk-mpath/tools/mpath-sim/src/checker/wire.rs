@@ -240,6 +240,11 @@ impl Wire {
         self.open.len()
     }
 
+    /// Whether commands of a namespace have not ended.
+    pub(crate) fn has_commands_of(&self, nsid: u32) -> bool {
+        self.open.values().any(|open| open.command.nsid == nsid)
+    }
+
     /// When the oldest command that has not ended began. Flushes are left out: those at the daemon's end have a limit of their
     /// own.
     pub(crate) fn oldest(&self) -> Option<Instant> {

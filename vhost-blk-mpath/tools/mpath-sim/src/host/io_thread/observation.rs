@@ -144,8 +144,9 @@ impl IoThread {
 
     /// Tells the checker which disks the thread has a path to. A path leads to a disk unless the namespace is lost there.
     pub(super) fn observe_paths(&self, ctx: &mut Ctx) {
-        let is_busy = self.sockets.values().any(|socket| !socket.is_ended && socket.wire.oldest().is_some());
-        for disk in 0..self.disks.len() {
+        for (disk, of) in self.disks.iter().enumerate() {
+            let holds = |socket: &Socket| !socket.is_ended && socket.wire.has_commands_of(of.namespace.nsid);
+            let is_busy = self.sockets.values().any(holds);
             let leads = |socket: &Socket| {
                 let is_lost = socket.ana.of(DiskId(disk as u16)) == AnaState::PersistentLoss;
                 !is_lost && !socket.refusing.contains_key(&disk)
