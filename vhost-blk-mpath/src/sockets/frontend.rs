@@ -56,9 +56,8 @@ impl ServedDisk {
 impl QueueRunner for ServedDisk {
     fn start(&self, queue: Queue) -> Result<(), Queue> {
         let flow = self.disk().flow(queue.index());
-        self.disk().queues.begin_start();
         let thread = self.subsystem.virtqueues().start(self.id, queue.index(), flow);
-        let started = self.subsystem.threads()[thread].start_queue(self.id, flow, queue);
+        let started = self.subsystem.threads()[thread].start_queue(&self.disk().queues, self.id, flow, queue);
         started.map_err(|queue| {
             self.subsystem.virtqueues().stopped(flow);
             *queue
@@ -67,7 +66,8 @@ impl QueueRunner for ServedDisk {
 
     fn stop(&self, indices: &[u16]) -> Vec<Option<Queue>> {
         let flows: Vec<_> = indices.iter().map(|&index| self.disk().flow(index)).collect();
-        let stopping: Vec<_> = flows.iter().map(|&flow| self.thread(flow).begin_stop(flow)).collect();
+        let begin = |&flow: &FlowId| self.thread(flow).begin_stop(&self.disk().queues, flow);
+        let stopping: Vec<_> = flows.iter().map(begin).collect();
         let stopped = stopping.into_iter().map(StoppingQueue::wait).collect();
         for flow in flows {
             self.subsystem.virtqueues().stopped(flow);

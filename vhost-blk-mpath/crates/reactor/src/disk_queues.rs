@@ -1,4 +1,4 @@
-//! Decides: virtqueues that are stopped share this time (`drain_until`).
+//! Decides: virtqueues that are stopped share this time (`begin_stop`).
 //!
 //! The record of a disk's virtqueues: those that left requests for the next back-end of the front-end to execute, and
 //! those that are broken.
@@ -52,6 +52,14 @@ struct Drain {
     last: Instant,
 }
 
+/// The time that a virtqueue has to drain, from [`DiskQueues::begin_stop`].
+#[derive(Clone, Copy, Debug)]
+pub struct DrainTime {
+    /// When the front-end stopped the virtqueue. The front-end stands still from then on.
+    pub(crate) since: Instant,
+    pub(crate) until: Instant,
+}
+
 impl DiskQueues {
     /// The record of a disk that this process serves since `served_since`. An earlier process may have left requests in
     /// any of the first `before` virtqueues. 0 if no process has served the disk before.
@@ -94,7 +102,7 @@ impl DiskQueues {
     }
 
     /// The front-end starts a virtqueue: those that it stops from now on have a time of their own to drain. Call this before the I/O
-    /// thread is told, which may happen after another thread was told of the next stop.
+    /// thread is told: the thread may hear of the start after another thread has heard of the next stop.
     pub fn begin_start(&self) {
         self.queues().drain = None;
     }
@@ -146,13 +154,14 @@ impl DiskQueues {
         }
     }
 
-    /// Until when a virtqueue may drain that its front-end stops now. QEMU stops them one after the other.
-    pub(crate) fn drain_until(&self, now: Instant) -> Instant {
+    /// The time of virtqueues that their front-end stops now. QEMU stops them one after the other. Call this before the I/O thread
+    /// is told: a thread that stands still does not make the time longer.
+    pub fn begin_stop(&self, now: Instant) -> DrainTime {
         let queues = &mut *self.queues();
         let same = queues.drain.filter(|drain| now < drain.last + DRAIN_REST);
         let until = same.map_or(now + DRAIN_MAX, |drain| drain.until);
         queues.drain = Some(Drain { until, last: now });
-        until
+        DrainTime { since: now, until }
     }
 
     /// Records that a virtqueue has stopped, and whether it may have left unanswered requests.
@@ -188,14 +197,14 @@ mod tests {
         let guest = Guest::new();
         let (queue, second) = (guest.queue(), Duration::from_secs(1));
         let (start, queues) = (Instant::now(), DiskQueues::new(0, Instant::now()));
-        queues.drain_until(start);
+        queues.begin_stop(start);
         queues.queue_stopped(&queue, start);
         queues.begin_start();
-        let until = queues.drain_until(start + second / 2);
+        let until = queues.begin_stop(start + second / 2).until;
         assert_eq!(until, start + second / 2 + DRAIN_MAX, "a virtqueue has started");
         queues.queue_started(&queue);
         queues.queue_stopped(&queue, until);
-        assert_eq!(queues.drain_until(until), until, "the front-end has used up its time");
+        assert_eq!(queues.begin_stop(until).until, until, "the front-end has used up its time");
     }
 
     /// The daemon's tests cover front-ends with a log.

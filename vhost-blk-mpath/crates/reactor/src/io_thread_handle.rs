@@ -128,9 +128,10 @@ impl IoThreadHandle {
         }
     }
 
-    /// Serves a virtqueue of a disk as `flow`, a name that no other virtqueue has. Returns the virtqueue if the thread
-    /// has ended.
-    pub fn start_queue(&self, disk: DiskId, flow: FlowId, queue: Queue) -> Result<(), Box<Queue>> {
+    /// Serves a virtqueue of a disk as `flow`, a name that no other virtqueue has. `queues` is the record of the disk. Returns the
+    /// virtqueue if the thread has ended.
+    pub fn start_queue(&self, queues: &DiskQueues, disk: DiskId, flow: FlowId, queue: Queue) -> Result<(), Box<Queue>> {
+        queues.begin_start();
         self.inbox.send(IoThreadMessage::StartQueue { disk, flow, queue: Box::new(queue) }).map_err(|message| {
             match message {
                 IoThreadMessage::StartQueue { queue, .. } => queue,
@@ -139,16 +140,12 @@ impl IoThreadHandle {
         })
     }
 
-    /// Begins to drain a virtqueue. Requests that have not completed after a time limit are given up without an answer.
-    pub fn begin_stop(&self, flow: FlowId) -> StoppingQueue {
+    /// Begins to drain a virtqueue of the disk with this record. Requests that have not completed after a time limit are given up
+    /// without an answer.
+    pub fn begin_stop(&self, queues: &DiskQueues, flow: FlowId) -> StoppingQueue {
         let (reply, drained) = mpsc::sync_channel(1);
-        self.send(IoThreadMessage::StopQueue { flow, reply });
+        self.send(IoThreadMessage::StopQueue { flow, drain: queues.begin_stop(Instant::now()), reply });
         StoppingQueue(drained)
-    }
-
-    /// Drains a virtqueue and waits for it.
-    pub fn stop_queue(&self, flow: FlowId) -> Option<Queue> {
-        self.begin_stop(flow).wait()
     }
 
     /// Calls back when the disk is settled: the fences are lifted, so that no request that was given up can overwrite
@@ -352,7 +349,7 @@ mod tests {
     use mpath_core::{GroupConfig, PathConfig, PolicyKind, SharedDisk};
 
     use super::*;
-    use crate::testing::{DISK, FLOW, Guest, eventually};
+    use crate::testing::{DISK, FLOW, Guest, eventually, start_queue, stop_queue};
 
     /// A thread with one path, which is down.
     fn start() -> IoThreadHandle {
@@ -405,22 +402,22 @@ mod tests {
         let (reply, reached) = mpsc::channel::<()>();
         thread.barrier(Box::new(move || reply.send(()).unwrap()));
         assert!(reached.recv().is_err());
-        assert!(thread.stop_queue(FLOW).is_none());
+        assert!(stop_queue(&thread).is_none());
         let (reply, settled) = mpsc::channel::<()>();
         thread.when_settled(DISK, Box::new(move || reply.send(()).unwrap()));
         assert!(settled.recv().is_err());
         let queue = Guest::new().queue();
-        assert_eq!(thread.start_queue(DISK, FLOW, queue).unwrap_err().index(), 0);
+        assert_eq!(start_queue(&thread, FLOW, queue).unwrap_err().index(), 0);
     }
 
     #[test]
     fn an_idle_virtqueue_starts_and_stops() {
         let (thread, guest) = (start(), Guest::new());
-        assert!(thread.stop_queue(FLOW).is_none());
+        assert!(stop_queue(&thread).is_none());
         let mut queue = guest.queue();
         for _ in 0..3 {
-            thread.start_queue(DISK, FLOW, queue).unwrap();
-            queue = thread.stop_queue(FLOW).unwrap();
+            start_queue(&thread, FLOW, queue).unwrap();
+            queue = stop_queue(&thread).unwrap();
             assert_eq!(queue.outstanding(), 0);
         }
         thread.begin_shutdown();
@@ -431,11 +428,11 @@ mod tests {
     #[test]
     fn a_virtqueue_that_the_shutdown_has_ended_comes_back() {
         let (thread, guest) = (start(), Guest::new());
-        thread.start_queue(DISK, FLOW, guest.queue()).unwrap();
+        start_queue(&thread, FLOW, guest.queue()).unwrap();
         let shutdown = ThreadsShutdown::begin(1, |_, message| thread.send(message));
         eventually("the virtqueue is drained", || shutdown.is_written_back());
-        assert_eq!(thread.stop_queue(FLOW).unwrap().outstanding(), 0);
-        assert!(thread.stop_queue(FLOW).is_none(), "it comes back once");
+        assert_eq!(stop_queue(&thread).unwrap().outstanding(), 0);
+        assert!(stop_queue(&thread).is_none(), "it comes back once");
         thread.join();
     }
 
@@ -446,13 +443,13 @@ mod tests {
         let start = Instant::now();
         thread.hold_disk(DISK, start + HELD);
         guest.write(0, 4096);
-        thread.start_queue(DISK, FLOW, guest.queue()).unwrap();
+        start_queue(&thread, FLOW, guest.queue()).unwrap();
         guest.read(0, 4096);
         guest.kick();
         // A held virtqueue stops at once, with all its requests in the ring.
-        let queue = thread.stop_queue(FLOW).unwrap();
+        let queue = stop_queue(&thread).unwrap();
         assert_eq!(queue.outstanding(), 0);
-        thread.start_queue(DISK, FLOW, queue).unwrap();
+        start_queue(&thread, FLOW, queue).unwrap();
         // Once that time has passed, the thread needs no kick.
         while stats(&thread).queued < 2 {
             assert!(start.elapsed() < Duration::from_secs(20), "fetched");
@@ -467,7 +464,7 @@ mod tests {
         let (thread, mut guest) = (start(), Guest::new());
         guest.write(0, 4096);
         thread.suspend_disk(DISK);
-        thread.start_queue(DISK, FLOW, guest.queue()).unwrap();
+        start_queue(&thread, FLOW, guest.queue()).unwrap();
         guest.kick();
         for _ in 0..10 {
             assert_eq!(stats(&thread).queued, 0);
@@ -486,7 +483,7 @@ mod tests {
         let (thread, mut guest) = (start(), Guest::new());
         // One request before the thread has the virtqueue, and one after.
         guest.write(0, 4096);
-        thread.start_queue(DISK, FLOW, guest.queue()).unwrap();
+        start_queue(&thread, FLOW, guest.queue()).unwrap();
         guest.read(0, 4096);
         guest.kick();
         let start = Instant::now();
@@ -496,7 +493,7 @@ mod tests {
         let start = Instant::now();
         thread.begin_shutdown();
         // The front-end, hung up on, wants its virtqueue back. That must not delay the end.
-        assert_eq!(thread.stop_queue(FLOW).unwrap().outstanding(), 2);
+        assert_eq!(stop_queue(&thread).unwrap().outstanding(), 2);
         thread.join();
         assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
         assert!(guest.results().is_empty());

@@ -12,7 +12,7 @@ use nvme_tcp::host::NamespaceLimits;
 use vhost_user_blk::Queue;
 
 use crate::connected_queue_pair::{CloseMode, ConnectedQueuePair};
-use crate::disk_queues::DiskQueues;
+use crate::disk_queues::{DiskQueues, DrainTime};
 use crate::thread_explanation::ThreadExplanation;
 
 /// An instruction to an I/O thread. A method of [`IoThreadHandle`](crate::IoThreadHandle) sends each of them.
@@ -21,7 +21,7 @@ pub enum IoThreadMessage<S = OwnedFd> {
     /// Serve a virtqueue of the disk as `flow`.
     StartQueue { disk: DiskId, flow: FlowId, queue: Box<Queue> },
     /// Drain a virtqueue and give it back. `None` if the thread does not have it.
-    StopQueue { flow: FlowId, reply: mpsc::SyncSender<Option<Queue>> },
+    StopQueue { flow: FlowId, drain: DrainTime, reply: mpsc::SyncSender<Option<Queue>> },
     /// The disk's name in the log, its block size, and the record of its virtqueues.
     AddDisk { disk: DiskId, name: Arc<str>, block_size_bytes: u32, queues: Arc<DiskQueues> },
     /// Take nothing from the virtqueues of the disk before `until`.

@@ -29,7 +29,7 @@ mod translate;
 mod wake_channel;
 
 pub use connected_queue_pair::{CloseMode, ConnectedQueuePair};
-pub use disk_queues::DiskQueues;
+pub use disk_queues::{DiskQueues, DrainTime};
 pub use io_thread::IoThread;
 pub use io_thread_handle::{IoThreadConfig, IoThreadHandle, StartError, StoppingQueue, rehearse_start};
 pub use io_thread_message::IoThreadMessage;

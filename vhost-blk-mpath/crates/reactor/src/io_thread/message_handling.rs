@@ -26,11 +26,10 @@ impl<R: Ring> IoThread<R> {
     pub fn handle(&mut self, now: Instant, message: IoThreadMessage<R::Socket>) -> io::Result<()> {
         match message {
             IoThreadMessage::StartQueue { disk, flow, queue } => self.start_queue(now, disk, flow, *queue)?,
-            IoThreadMessage::StopQueue { flow, reply } => match self.queues.get_mut(&flow) {
+            IoThreadMessage::StopQueue { flow, drain, reply } => match self.queues.get_mut(&flow) {
                 Some(slot) => {
                     // At the end of the daemon it drains already, with an earlier deadline.
-                    let until = self.disks[&slot.disk].queues.drain_until(now);
-                    slot.stopping.get_or_insert(Stopping::new(now, until)).reply = Some(reply);
+                    slot.stopping.get_or_insert(Stopping::new(drain.since, drain.until)).reply = Some(reply);
                     slot.times.last_fetch = if slot.is_new { slot.times.last_fetch } else { now };
                     self.group.lift_limits_of(flow);
                     self.active.insert(flow);

@@ -19,6 +19,7 @@ const WRITES: usize = 21;
 struct Test {
     now: Instant,
     thread: IoThread<Uring>,
+    queues: Arc<DiskQueues>,
 }
 
 impl Test {
@@ -29,9 +30,14 @@ impl Test {
         group.add_path(PATH, PathConfig::default());
         let mut thread = IoThread::new(Uring::new().unwrap(), group, Box::new(drop));
         let queues = Arc::new(DiskQueues::new(0, Instant::now()));
-        let added = IoThreadMessage::AddDisk { disk: DISK, name: "disk".into(), block_size_bytes: 4096, queues };
+        let added = IoThreadMessage::AddDisk {
+            disk: DISK,
+            name: "disk".into(),
+            block_size_bytes: 4096,
+            queues: Arc::clone(&queues),
+        };
         thread.handle(now, added).unwrap();
-        Self { now, thread }
+        Self { now, thread, queues }
     }
 
     /// A thread with the virtqueue of a guest, without a fetch.
@@ -53,10 +59,16 @@ impl Test {
         guest
     }
 
+    /// The front-end begins to stop a virtqueue.
+    fn begin_stop(&mut self, flow: FlowId) -> mpsc::Receiver<Option<Queue>> {
+        let ((reply, stopped), drain) = (mpsc::sync_channel(1), self.queues.begin_stop(self.now));
+        self.thread.handle(self.now, IoThreadMessage::StopQueue { flow, drain, reply }).unwrap();
+        stopped
+    }
+
     /// The front-end leaves, and the time limit of the drain passes.
     fn leave(&mut self) {
-        let (reply, stopped) = mpsc::sync_channel(1);
-        self.thread.handle(self.now, IoThreadMessage::StopQueue { flow: FLOW, reply }).unwrap();
+        let stopped = self.begin_stop(FLOW);
         self.now += DRAIN_MAX;
         self.thread.publish(self.now).unwrap();
         assert!(stopped.try_recv().unwrap().is_some(), "it has stopped");
@@ -91,8 +103,7 @@ fn virtqueues_that_are_stopped_one_after_the_other_share_their_time() {
         })
     };
     let stop = |test: &mut Test, flow: FlowId, after: Duration| {
-        let (reply, stopped) = mpsc::sync_channel(1);
-        test.thread.handle(test.now, IoThreadMessage::StopQueue { flow, reply }).unwrap();
+        let stopped = test.begin_stop(flow);
         test.now += after;
         test.thread.publish(test.now).unwrap();
         stopped.try_recv().is_ok_and(|queue| queue.is_some())
@@ -110,6 +121,21 @@ fn virtqueues_that_are_stopped_one_after_the_other_share_their_time() {
     }
 }
 
+/// The front-end stands still from its message on, not from when the thread looks at it.
+#[test]
+fn a_thread_that_stands_still_gives_a_virtqueue_no_more_time() {
+    let mut test = Test::new();
+    let _guest = test.start();
+    let ((reply, stopped), drain) = (mpsc::sync_channel(1), test.queues.begin_stop(test.now));
+    test.now += DRAIN_MAX / 2;
+    test.thread.handle(test.now, IoThreadMessage::StopQueue { flow: FLOW, drain, reply }).unwrap();
+    test.thread.publish(test.now).unwrap();
+    assert!(stopped.try_recv().is_err(), "half of its time is left");
+    test.now += DRAIN_MAX / 2;
+    test.thread.publish(test.now).unwrap();
+    assert!(stopped.try_recv().unwrap().is_some());
+}
+
 /// A path that answers nothing keeps its requests, and no others.
 #[test]
 fn requests_on_a_path_stay_until_its_fence_lifts() {
@@ -121,8 +147,7 @@ fn requests_on_a_path_stay_until_its_fence_lifts() {
     test.thread.handle(test.now, IoThreadMessage::PathUp { path: PATH, association, link: Box::new(link) }).unwrap();
     let _guest = test.start();
     assert_eq!(test.thread.requests.len(), WRITES);
-    let (reply, _stopped) = mpsc::sync_channel(1);
-    test.thread.handle(test.now, IoThreadMessage::StopQueue { flow: FLOW, reply }).unwrap();
+    let _stopped = test.begin_stop(FLOW);
     test.now += DRAIN_MAX;
     test.thread.publish(test.now).unwrap();
     assert_eq!(test.thread.requests.len(), usize::from(DEPTH));

@@ -52,8 +52,8 @@ pub(super) struct Stopping {
 }
 
 impl Stopping {
-    pub(super) fn new(now: Instant, deadline: Instant) -> Self {
-        Self { reply: None, since: now, deadline, given_up: false }
+    pub(super) fn new(since: Instant, deadline: Instant) -> Self {
+        Self { reply: None, since, deadline, given_up: false }
     }
 }
 

@@ -10,12 +10,15 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixListener;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Instant;
 
 use memmap2::{MmapOptions, MmapRaw};
 use mpath_core::{DiskId, FlowId};
 use rustix::fs::{MemfdFlags, memfd_create};
 use vhost_user_blk::{DiskGeometry, Queue, QueueRunner, Request, VirtioDisk, serve_connection};
 use virtio_driver::{VhostUser, VirtioBlkFeatureFlags, VirtioBlkQueue, VirtioBlkTransport, VirtioFeatureFlags};
+
+use crate::{DiskQueues, IoThreadHandle};
 
 pub(crate) use controller::Controller;
 pub(crate) use rig::Rig;
@@ -154,6 +157,16 @@ impl Guest {
     pub(crate) fn results(&mut self) -> Vec<i32> {
         self.driver.completions().map(|completion| completion.ret).collect()
     }
+}
+
+/// Starts a virtqueue of the usual disk, the first one that a front-end starts.
+pub(crate) fn start_queue(thread: &IoThreadHandle, flow: FlowId, queue: Queue) -> Result<(), Box<Queue>> {
+    thread.start_queue(&DiskQueues::new(0, Instant::now()), DISK, flow, queue)
+}
+
+/// Drains the usual virtqueue, the first one that a front-end stops, and waits for it.
+pub(crate) fn stop_queue(thread: &IoThreadHandle) -> Option<Queue> {
+    thread.begin_stop(&DiskQueues::new(0, Instant::now()), FLOW).wait()
 }
 
 /// The next request of a virtqueue that has one.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use mpath_core::{AnaState, Association, Epoch, Group, GroupConfig, PathConfig, PathId, SharedDisk};
 
-use super::{Controller, DISK, FLOW, Guest, TIMEOUT};
+use super::{Controller, DISK, FLOW, Guest, TIMEOUT, start_queue};
 use crate::{CloseMode, DiskQueues, IoThreadConfig, IoThreadHandle, PathEvent, PathEventKind};
 
 const PATH: PathId = PathId(0);
@@ -33,7 +33,7 @@ impl Rig {
             Association { epoch: EPOCH, ana: AnaState::Optimized.into(), volatile_write_cache: false, queue_depth: 15 };
         thread.path_up(PATH, association, link);
         let guest = Guest::new();
-        thread.start_queue(DISK, FLOW, guest.queue()).unwrap();
+        start_queue(&thread, FLOW, guest.queue()).unwrap();
         Self { thread, events, controller, guest }
     }
 

@@ -7,7 +7,7 @@ use mpath_core::FlowId;
 use nvme_tcp::wire::Status;
 
 use crate::PathEventKind;
-use crate::testing::{Controller, DISK, FLOW, Guest, Rig, TIMEOUT, eventually};
+use crate::testing::{Controller, DISK, FLOW, Guest, Rig, TIMEOUT, eventually, start_queue, stop_queue};
 
 const FAILED: i32 = -libc::EIO;
 const BYTES: usize = 512 << 10;
@@ -18,7 +18,7 @@ const CUTS: [usize; 3] = [0, 20 << 10, 300 << 10];
 fn start() -> (Rig, Guest) {
     let rig = Rig::start();
     let other = Guest::new();
-    rig.thread.start_queue(DISK, FlowId(FLOW.0 + 1), other.queue()).unwrap();
+    start_queue(&rig.thread, FlowId(FLOW.0 + 1), other.queue()).unwrap();
     (rig, other)
 }
 
@@ -123,7 +123,7 @@ fn a_virtqueue_whose_memory_has_faulted_stops_without_its_requests() {
     rig.controller.send(&Controller::answer(cids[1], 7, 4096));
     assert_eq!(results(&mut rig.guest, 1), [FAILED]);
     let begun = Instant::now();
-    let queue = rig.thread.stop_queue(FLOW).expect("it is here");
+    let queue = stop_queue(&rig.thread).expect("it is here");
     assert!(begun.elapsed() < Duration::from_secs(9), "{:?}", begun.elapsed());
     assert!(queue.has_faulted() && queue.outstanding() == 1);
     drop(queue);
@@ -131,7 +131,7 @@ fn a_virtqueue_whose_memory_has_faulted_stops_without_its_requests() {
     rig.thread.when_settled(DISK, Box::new(move || reply.send(()).unwrap()));
     // Another virtqueue becomes this flow. It must not get the old answers.
     let mut next = Guest::new();
-    rig.thread.start_queue(DISK, FLOW, next.queue()).unwrap();
+    start_queue(&rig.thread, FLOW, next.queue()).unwrap();
     other_guest_succeeds(&mut rig, &mut next);
     other_guest_succeeds(&mut rig, &mut other);
     assert!(settled.try_recv().is_err(), "the write may still be executed");

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use mpath_core::{GroupConfig, GroupStats, Hedging, MAX_HEDGE_BYTES, PathId};
 
 use crate::IoThreadHandle;
-use crate::testing::{self, Controller, DISK, FLOW, Guest, eventually, two_paths};
+use crate::testing::{self, Controller, FLOW, Guest, eventually, start_queue, stop_queue, two_paths};
 
 const BYTES: usize = MAX_HEDGE_BYTES as usize;
 /// Reads before anything is hedged.
@@ -27,7 +27,7 @@ impl Rig {
             GroupConfig { suspect_timeout: Duration::from_secs(60), hedging: Some(hedging), ..GroupConfig::default() };
         let (thread, controllers) = two_paths(&config);
         let guest = Guest::new();
-        thread.start_queue(DISK, FLOW, guest.queue()).unwrap();
+        start_queue(&thread, FLOW, guest.queue()).unwrap();
         let mut rig = Self { thread, controllers, guest };
         for _ in 0..LEARNED {
             rig.read();
@@ -155,7 +155,7 @@ fn shutdown_does_not_wait_for_hedges() {
         rig.controllers[1].send(&Controller::answer(fast, 0xb2, BYTES)[..stop]);
         let start = Instant::now();
         rig.thread.begin_shutdown();
-        if let Some(queue) = rig.thread.stop_queue(FLOW) {
+        if let Some(queue) = stop_queue(&rig.thread) {
             assert_eq!(queue.outstanding(), 1, "given up");
         }
         rig.thread.join();

@@ -8,7 +8,7 @@ use mpath_core::GroupConfig;
 use nvme_tcp::wire::Status;
 
 use crate::IoThreadHandle;
-use crate::testing::{Controller, DISK, FLOW, Guest, TIMEOUT, eventually, stats, two_paths};
+use crate::testing::{Controller, FLOW, Guest, TIMEOUT, eventually, start_queue, stats, two_paths};
 
 /// Longer than a busy machine keeps the controller from answering.
 const SUSPECT: Duration = Duration::from_secs(1);
@@ -17,7 +17,7 @@ const IO_TIMEOUT: Duration = Duration::from_secs(4);
 fn start(guest: &mut Guest) -> (IoThreadHandle, [Controller; 2]) {
     let (thread, controllers) =
         two_paths(&GroupConfig { suspect_timeout: SUSPECT, io_timeout: IO_TIMEOUT, ..GroupConfig::default() });
-    thread.start_queue(DISK, FLOW, guest.queue()).unwrap();
+    start_queue(&thread, FLOW, guest.queue()).unwrap();
     (thread, controllers)
 }
 

@@ -11,7 +11,7 @@ use mpath_core::{
 
 use nvme_tcp::wire::Status;
 
-use crate::testing::{Controller, DISK, FLOW, Guest, TIMEOUT, eventually};
+use crate::testing::{Controller, DISK, FLOW, Guest, TIMEOUT, eventually, start_queue};
 use crate::{CloseMode, DiskQueues, IoThreadConfig, IoThreadHandle};
 
 const PATH: PathId = PathId(0);
@@ -37,7 +37,7 @@ fn start(disk: &SharedDisk) -> (IoThreadHandle, Controller) {
 /// A guest whose write is answered, and not flushed.
 fn written(thread: &IoThreadHandle, controller: &mut Controller) -> Guest {
     let mut guest = Guest::new();
-    thread.start_queue(DISK, FLOW, guest.queue()).unwrap();
+    start_queue(thread, FLOW, guest.queue()).unwrap();
     guest.write(0, 4096);
     guest.kick();
     let write = controller.command();
@@ -54,7 +54,7 @@ fn no_connection_closes_while_another_thread_waits_for_answers() {
     let (idle, mut of_idle) = start(&disk);
     let (busy, mut of_busy) = start(&disk);
     let mut guest = Guest::new();
-    busy.start_queue(DISK, FLOW, guest.queue()).unwrap();
+    start_queue(&busy, FLOW, guest.queue()).unwrap();
     guest.write(0, 4096);
     guest.kick();
     of_busy.command();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use mpath_core::{AnaState, Association, Epoch, GroupConfig, PathId};
 
 use crate::IoThreadHandle;
-use crate::testing::{Controller, DISK, FLOW, Guest, completes, eventually, stats, two_paths};
+use crate::testing::{Controller, FLOW, Guest, completes, eventually, start_queue, stats, stop_queue, two_paths};
 
 /// Longer than a busy machine keeps the controllers from answering.
 const SUSPECT: Duration = Duration::from_millis(700);
@@ -20,7 +20,7 @@ fn start() -> (IoThreadHandle, [Controller; 2]) {
 fn fall_silent_after(bytes: usize) {
     let (thread, [mut silent, mut good]) = start();
     let mut guest = Guest::new();
-    thread.start_queue(DISK, FLOW, guest.queue()).unwrap();
+    start_queue(&thread, FLOW, guest.queue()).unwrap();
     guest.read(0, BYTES);
     guest.kick();
     let cid = silent.command();
@@ -67,7 +67,7 @@ fn a_read_leaves_a_silent_path_at_any_point_of_its_answer() {
 fn shutdown_does_not_wait_for_silent_paths() {
     let (thread, [mut silent, mut other]) = start();
     let mut guest = Guest::new();
-    thread.start_queue(DISK, FLOW, guest.queue()).unwrap();
+    start_queue(&thread, FLOW, guest.queue()).unwrap();
     guest.read(0, BYTES);
     guest.kick();
     let cid = silent.command();
@@ -77,7 +77,7 @@ fn shutdown_does_not_wait_for_silent_paths() {
     eventually("both are silent", || stats(&thread).paths[0].suspect);
     let start = Instant::now();
     thread.begin_shutdown();
-    if let Some(queue) = thread.stop_queue(FLOW) {
+    if let Some(queue) = stop_queue(&thread) {
         assert_eq!(queue.outstanding(), 1, "given up");
     }
     thread.join();
@@ -89,7 +89,7 @@ fn shutdown_does_not_wait_for_silent_paths() {
 fn a_lost_connection_returns_a_read_that_is_being_recalled() {
     let (thread, [mut silent, mut good]) = start();
     let mut guest = Guest::new();
-    thread.start_queue(DISK, FLOW, guest.queue()).unwrap();
+    start_queue(&thread, FLOW, guest.queue()).unwrap();
     for round in 0..4 {
         if round > 0 {
             let (controller, link) = Controller::connect();

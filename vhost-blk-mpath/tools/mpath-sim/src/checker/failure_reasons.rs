@@ -117,8 +117,9 @@ impl FailureReasons {
         }
     }
 
-    /// For how long an I/O thread has had no path to the disk, if it has none.
-    pub(super) fn pathless_for(&self, at: Duration, thread: usize) -> Option<Duration> {
+    /// For how long an I/O thread has had no path to the disk and no command of the disk under way, if it has no path. Zero while
+    /// commands are under way.
+    pub(super) fn idle_without_path_for(&self, at: Duration, thread: usize) -> Option<Duration> {
         // A thread that has not told anything yet has had no path since its start.
         at.checked_sub(*self.pathless.get(&thread).unwrap_or(&self.daemon_began))
     }
@@ -179,6 +180,31 @@ mod tests {
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_thread_with_commands_under_way_is_not_idle() {
+        let mut reasons = FailureReasons::default();
+        let steps = [
+            // At, whether there is a path, whether commands are under way; for how long idle without a path.
+            (1, true, true, None),
+            (2, false, true, Some(0)),
+            (4, false, true, Some(0)),
+            (5, false, false, Some(0)),
+            (8, false, false, Some(3)),
+            (9, false, true, Some(0)),
+            (10, true, true, None),
+            (11, false, false, Some(0)),
+            (13, false, false, Some(2)),
+        ];
+        for (at, has_path, is_busy, idle) in steps {
+            reasons.has_path(at * SECOND, 0, has_path, is_busy);
+            let expected = idle.map(|seconds: u32| seconds * SECOND);
+            assert_eq!(reasons.idle_without_path_for(at * SECOND, 0), expected, "at {at} s");
+        }
+        let config = GroupConfig { no_path_timeout: Some(7 * SECOND), ..GroupConfig::default() };
+        let met = reasons.snapshot(9 * SECOND);
+        assert!(reasons.explains(13 * SECOND, met, &config), "commands under way do not end the time without a path");
+    }
 
     #[test]
     fn a_request_fails_of_what_it_has_met_itself() {

@@ -97,9 +97,9 @@ impl Checker {
         }
     }
 
-    /// For how long an I/O thread has had no path to a disk, if it has none.
-    pub(crate) fn pathless_for(&self, at: Duration, thread: usize, disk: usize) -> Option<Duration> {
-        self.disks[disk].reasons.pathless_for(at, thread)
+    /// For how long an I/O thread has had no path to a disk and no command of the disk under way, if that is so.
+    pub(crate) fn idle_without_path_for(&self, at: Duration, thread: usize, disk: usize) -> Option<Duration> {
+        self.disks[disk].reasons.idle_without_path_for(at, thread)
     }
 
     /// A connection of an I/O queue has ended.

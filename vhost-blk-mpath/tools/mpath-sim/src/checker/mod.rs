@@ -129,7 +129,7 @@ pub(crate) struct Checker {
 impl Checker {
     /// The host sends a command that reads these blocks of a disk.
     pub(crate) fn read_sent(&mut self, disk: usize, blocks: &Range<u64>) {
-        self.array_reads.sent(disk, blocks);
+        self.array_reads.sent(disk, blocks.start);
     }
 
     /// Judges the reads of a run in which the array was only slow.

@@ -208,13 +208,13 @@ impl FrontEndServer {
         // Requests that were fetched before the stop are exempt from limits.
         ctx.checker.limits_lifted(usize::from(self.disk.0));
         let serving: Vec<_> = stop.indices.iter().map(|&index| threads.serving(self.flow(index))).collect();
+        let (since, drain) = (ctx.clock.now(), self.queues.begin_stop(ctx.clock.now()));
         let begin = |(&index, &thread): (&u16, &usize)| {
             let (reply, drained) = mpsc::sync_channel(1);
-            threads.post(ctx, thread, Message::StopQueue { flow: self.flow(index), reply });
+            threads.post(ctx, thread, Message::StopQueue { flow: self.flow(index), drain, reply });
             StoppingQueue::Draining(drained)
         };
         let queues = stop.indices.iter().zip(&serving).map(begin).collect();
-        let since = ctx.clock.now();
         let began = self.stopping_since.get().unwrap_or(since);
         self.stopping_since.set(Some(began));
         // A migration begins or ends where virtqueues stop one after the other: some have the dirty log.
@@ -223,26 +223,34 @@ impl FrontEndServer {
         DrainingQueues { stop, queues, threads: serving, since, began, may_be_hung_up_on }
     }
 
-    /// For how long all I/O threads of these virtqueues have had no path to the disk, if they have none.
-    fn pathless_for(&self, ctx: &Ctx, draining: &DrainingQueues) -> Option<Duration> {
+    /// For how long all I/O threads of these virtqueues have had nothing to send requests of the disk to, and no command of the disk
+    /// under way, if that is so.
+    fn idle_without_path_for(&self, ctx: &Ctx, draining: &DrainingQueues) -> Option<Duration> {
         let (at, disk) = (ctx.clock.elapsed(), usize::from(self.disk.0));
-        draining.threads.iter().map(|&thread| ctx.checker.pathless_for(at, thread, disk)).min().flatten()
+        draining.threads.iter().map(|&thread| ctx.checker.idle_without_path_for(at, thread, disk)).min().flatten()
     }
 
-    /// Judges how long the front-end has stood still for virtqueues that are back.
+    /// Judges how long the front-end has stood still for virtqueues that drain, or have just come back.
     fn check_drain(&self, ctx: &mut Ctx, draining: &DrainingQueues) {
         let now = ctx.clock.now();
         if now > draining.began + DRAIN_MAX + GIVE_BACK_MAX {
             let what = format_args!("disk {}: a front-end stands still for more than ten seconds", self.disk.0);
             ctx.checker.violate(ctx.clock.elapsed(), None, what);
         }
-        let Some(pathless) = self.pathless_for(ctx, draining) else { return };
-        ctx.checker.counts.stops_without_path += 1;
-        let in_vain = pathless.min(now - draining.since);
+        let Some(idle) = self.idle_without_path_for(ctx, draining) else { return };
+        let in_vain = idle.min(now - draining.since);
         if draining.may_be_hung_up_on && in_vain > IN_VAIN_MIN + GIVE_BACK_MAX {
             let what = format_args!("disk {}: virtqueues drain for {in_vain:?} though no path is there", self.disk.0);
             ctx.checker.violate(ctx.clock.elapsed(), None, what);
         }
+    }
+
+    /// Whether the daemon may hang up instead of stopping these virtqueues, which are back.
+    fn may_hang_up(&self, ctx: &mut Ctx, machine: &Machine, draining: &DrainingQueues) -> bool {
+        let now = ctx.clock.now();
+        let waits_in_vain = self.idle_without_path_for(ctx, draining).is_some() && now >= draining.since + IN_VAIN_MIN;
+        ctx.checker.counts.stops_without_path += u64::from(waits_in_vain && draining.may_be_hung_up_on);
+        waits_in_vain || now >= draining.began + DRAIN_MAX || machine.is_truncated()
     }
 
     /// The front-end hangs up; its virtqueues are drained.
@@ -370,18 +378,21 @@ impl FrontEndServer {
         };
         drained.iter().flatten().for_each(|&index| threads.stopped(self.flow(index)));
         let is_drained = drained.is_some();
+        if let FrontEndState::Leaving { draining, .. }
+        | FrontEndState::Stopping { draining, .. }
+        | FrontEndState::SettingLog { draining, .. } = &self.state
+        {
+            self.check_drain(ctx, draining);
+        }
         machine.copy_marked();
         match std::mem::replace(&mut self.state, FrontEndState::Waiting) {
             FrontEndState::Leaving { connection, draining } if is_drained => {
-                self.check_drain(ctx, &draining);
                 draining.give_back(machine);
                 let event = connection.next();
                 self.state = self.close(ctx, threads, machine, connection, event);
             }
             FrontEndState::Stopping { connection, draining, mut bases } if is_drained => {
-                self.check_drain(ctx, &draining);
-                let is_pathless = self.pathless_for(ctx, &draining).is_some();
-                let has_reason = is_pathless || ctx.clock.now() >= draining.began + DRAIN_MAX || machine.is_truncated();
+                let has_reason = self.may_hang_up(ctx, machine, &draining);
                 draining.give_back(machine);
                 self.state = match connection.next() {
                     FrontEndEvent::Answer(Ok(base)) => {
@@ -400,7 +411,6 @@ impl FrontEndServer {
                 };
             }
             FrontEndState::SettingLog { connection, draining } if is_drained => {
-                self.check_drain(ctx, &draining);
                 draining.give_back(machine);
                 self.set_logging(ctx, threads, machine, connection);
             }

@@ -125,6 +125,7 @@ impl Plan {
         let mut faults = if is_calm { Vec::new() } else { faults(rng, paths, quiet, digests.header || digests.data) };
         if let Some(by) = all_slow_by {
             slow_arrays::without_extra_reads(of_slow, &mut host.group);
+            target.send_reads_whole();
             faults.extend(slow_arrays::all_slow(by, paths, quiet));
         } else {
             faults.extend(faults_of_disks(of_disks, paths, disks, spared, quiet));
@@ -247,6 +248,12 @@ impl TargetPlan {
     fn start_small(&mut self, disk: usize, blocks: u64) {
         let of_disk = self.namespaces.iter_mut().filter(|namespace| namespace.disk == disk);
         of_disk.for_each(|namespace| namespace.first_blocks = blocks);
+    }
+
+    /// No limit of a controller splits a read.
+    fn send_reads_whole(&mut self) {
+        self.namespaces.iter_mut().for_each(|namespace| namespace.noiob = 0);
+        self.limits.max_transfer_bytes = 1 << 20;
     }
 
     /// Namespaces and PDUs are large enough for reads into guest memory without a copy.
