@@ -1,5 +1,4 @@
 //! Decides: a path leads to another namespace and is refused, for good or to be tried again (`ServedNamespace`, `is_refusal`).
-//! Decides: a path leads to a disk until all I/O threads have closed the path (`path_down`).
 //!
 //! The disks of a subsystem: their namespaces, and the sizes that guests see.
 

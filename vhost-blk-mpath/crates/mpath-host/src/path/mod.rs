@@ -1,4 +1,5 @@
 //! Decides: a path connects, is lost, waits (`rest`), gives up or is refused.
+//! Decides: a path leads to a disk until all I/O threads have closed the path (`advance`).
 //! Decides: a removed path is gone (`Removal`).
 //!
 //! The state machine of one path. It connects the controller, checks the namespaces, gives every I/O thread a queue
