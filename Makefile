@@ -2,7 +2,7 @@
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help deps build deb programs reproducible-test dist-test package-test libvirt-test restricted-test benches demo test unit isolation-test fuzz sim sim-mutants policy-sim burst-sim bench-instructions guest-test guest-fio guest-tls guest-unit uml-test faults crash-test upgrade-test migrate resize lab-test interop fault-table api-test api-load soak bench-fastpath bench-scale bench-policies bench-native bench-burst bench-mptcp qemu qemu-test lint fmt deny references images clean
+.PHONY: help deps build deb programs reproducible-test dist-test package-test libvirt-test restricted-test benches demo test unit isolation-test fuzz sim sim-mutants policy-sim burst-sim bench-instructions guest-test guest-fio guest-tls guest-unit uml-test faults crash-test upgrade-test migrate resize lab-test interop fault-table api-test api-load soak bench-fastpath bench-scale bench-policies bench-native bench-burst bench-mptcp qemu qemu-test lint fmt deny references api-reference images clean
 
 CARGO ?= cargo
 BIN := $(or $(CARGO_TARGET_DIR),target)/release
@@ -252,9 +252,13 @@ fmt: ## format the code
 	$(CARGO) fmt --all
 	$(CARGO) fmt --manifest-path vhost-blk-mpath/fuzz/Cargo.toml
 
-references: ## write docs/openapi.json, docs/api-reference.md, dist/config.schema.json, docs/nvme-statuses.md and tables of docs/architecture.md
+references: ## write docs/openapi.json, dist/config.schema.json, docs/nvme-statuses.md and tables of docs/architecture.md
 	scripts/rules
 	WRITE_REFERENCES=1 $(CARGO) test --locked -p mpath-api -p nvme-tcp --lib checked_in
+
+api-reference: ## write target/manual/api-reference.md: the API's routes, errors and types, from docs/openapi.json
+	@mkdir -p target/manual
+	$(CARGO) run --locked -q -p mpath-manual -- target/manual "$$(date -u +%F)"
 
 deny: ## licences, sources and advisories of the dependencies, in seconds (advisories: if their database can be fetched)
 	@scripts/deps.sh build

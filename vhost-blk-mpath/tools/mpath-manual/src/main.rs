@@ -1,9 +1,12 @@
-//! Writes the manual pages and the shell completions of `vhost-blk-mpath` and `mpathctl`, made from their command lines.
+//! Writes the manual pages and the shell completions of `vhost-blk-mpath` and `mpathctl`, made from their command lines,
+//! and the API reference, made from the OpenAPI document.
 //!
-//! `mpath-manual DIR DATE` fills `DIR/man8`, `DIR/man1` and `DIR/completions/{bash,zsh,fish}`.
+//! `mpath-manual DIR DATE` fills `DIR/man8`, `DIR/man1` and `DIR/completions/{bash,zsh,fish}`, and writes
+//! `DIR/api-reference.md`.
 
 #![forbid(unsafe_code)]
 
+mod api_reference;
 mod page;
 
 use std::path::Path;
@@ -94,6 +97,11 @@ fn main() -> ExitCode {
             eprintln!("mpath-manual: cannot write the manual of {name} to {out}: {error}");
             return ExitCode::FAILURE;
         }
+    }
+    let reference = Path::new(out).join("api-reference.md");
+    if let Err(error) = fs::write(&reference, api_reference::page()) {
+        eprintln!("mpath-manual: cannot write {}: {error}", reference.display());
+        return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS
 }

@@ -223,8 +223,7 @@ impl FrontEndServer {
         DrainingQueues { stop, queues, threads: serving, since, began, may_be_hung_up_on }
     }
 
-    /// For how long all I/O threads of these virtqueues have had nothing to send requests of the disk to, and no command of the disk
-    /// under way, if that is so.
+    /// For how long none of the I/O threads of these virtqueues has had a path to the disk, or a command of the disk under way.
     fn idle_without_path_for(&self, ctx: &Ctx, draining: &DrainingQueues) -> Option<Duration> {
         let (at, disk) = (ctx.clock.elapsed(), usize::from(self.disk.0));
         draining.threads.iter().map(|&thread| ctx.checker.idle_without_path_for(at, thread, disk)).min().flatten()

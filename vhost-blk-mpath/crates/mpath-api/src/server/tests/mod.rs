@@ -5,7 +5,6 @@ mod errors;
 mod events;
 mod fake;
 mod insight;
-mod reference;
 mod scheduling;
 mod sharing;
 

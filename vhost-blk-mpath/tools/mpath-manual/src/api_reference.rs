@@ -1,30 +1,25 @@
-//! The API reference: the document as pages for people.
+//! The API reference: the OpenAPI document as a page for people.
 
 use std::fmt::Write;
 
 use serde_json::Value;
 
-use super::document::API;
-use crate::testing::assert_generated;
+/// The document, which the API's code generates.
+const OPENAPI: &str = include_str!("../../../../docs/openapi.json");
 
 /// Methods in the order in which a route lists them.
 const METHODS: [&str; 4] = ["get", "post", "put", "delete"];
 
-#[test]
-fn the_reference_is_checked_in() {
-    assert_generated("docs/api-reference.md", &reference(&API));
-}
-
-fn reference(api: &Value) -> String {
+/// The page, in Markdown.
+pub(crate) fn page() -> String {
+    let api: Value = serde_json::from_str(OPENAPI).expect("the code generates valid JSON");
+    let api = &api;
     let mut text = "\
 # API reference
 
-Written by `make references` from [openapi.json](openapi.json), which the code generates. [The API](operating/api.md) has
-examples, names and limits.
+Made from [openapi.json](openapi.json). [The API](operating/api.md) has examples, names and limits.
 
 Contents: [routes](#routes), [errors](#errors), [types](#types).
-
-<!-- reference: begin -->
 
 ## Routes
 
@@ -51,19 +46,18 @@ Contents: [routes](#routes), [errors](#errors), [types](#types).
         let _ = writeln!(text, "### {name}\n");
         type_of(&mut text, schema);
     }
-    text.push_str("<!-- reference: end -->\n");
     text
 }
 
 fn describe(text: &mut String, method: &str, route: &str, operation: &Value) {
-    let _ = writeln!(text, "### {method} {route}\n\n{}\n", operation["summary"].as_str().unwrap());
+    let _ = writeln!(text, "### {method} {route}\n\n{}\n", text_of(&operation["summary"]));
     if let Some(more) = operation["description"].as_str() {
         let _ = writeln!(text, "{more}\n");
     }
     let parameters = operation["parameters"].as_array().into_iter().flatten();
     let rows: Vec<_> = parameters
         .map(|of| {
-            let (name, place) = (of["name"].as_str().unwrap(), of["in"].as_str().unwrap());
+            let (name, place) = (text_of(&of["name"]), text_of(&of["in"]));
             format!("| `{name}` | {place} | {} | {} |\n", cell(&form(&of["schema"])), cell(&meaning(of)))
         })
         .collect();
@@ -73,8 +67,8 @@ fn describe(text: &mut String, method: &str, route: &str, operation: &Value) {
     if let Some(body) = operation["requestBody"]["content"].get("application/json") {
         let _ = writeln!(text, "Body: {}\n", form(&body["schema"]));
     }
-    let answers = operation["responses"]["200"]["content"].as_object().unwrap();
-    let answers: Vec<_> = answers.iter().map(|(kind, of)| format!("{} (`{kind}`)", form(&of["schema"]))).collect();
+    let answers = object(&operation["responses"]["200"]["content"]);
+    let answers: Vec<_> = answers.map(|(kind, of)| format!("{} (`{kind}`)", form(&of["schema"]))).collect();
     let codes: Vec<_> = object(&operation["responses"])
         .filter_map(|(status, answer)| {
             let shared = answer["$ref"].as_str()?;
@@ -91,10 +85,10 @@ fn errors(api: &Value) -> impl Iterator<Item = (&str, String, String)> {
     let answers = operations.flat_map(|(_, operation)| object(&operation["responses"]));
     answers.filter_map(|(status, answer)| Some((status, api.pointer(&answer["$ref"].as_str()?[1..])?))).flat_map(
         |(status, answer)| {
-            let description = answer["description"].as_str().unwrap();
+            let description = text_of(&answer["description"]);
             let parts = description.split_terminator(". ").map(|part| part.trim_end_matches('.'));
             let of = |part: &str| {
-                let (code, meaning) = part.strip_prefix('`').unwrap().split_once("`: ").unwrap();
+                let (code, meaning) = part[1..].split_once("`: ").expect("a code and its meaning");
                 (status, code.to_owned(), meaning.to_owned())
             };
             parts.map(of).collect::<Vec<_>>()
@@ -141,7 +135,7 @@ fn form(schema: &Value) -> String {
         }
     }
     if let Some(words) = schema["enum"].as_array() {
-        return words.iter().map(|word| format!("`{}`", word.as_str().unwrap())).collect::<Vec<_>>().join(", ");
+        return words.iter().map(|word| format!("`{}`", text_of(word))).collect::<Vec<_>>().join(", ");
     }
     if schema["type"] == "array" {
         return format!("list of {}", form(&schema["items"]));
@@ -179,6 +173,36 @@ fn cell(text: &str) -> String {
     text.replace('\n', " ").replace('|', "\\|")
 }
 
+fn text_of(value: &Value) -> &str {
+    value.as_str().expect("the code of the API writes a text here")
+}
+
 fn object(value: &Value) -> impl Iterator<Item = (&str, &Value)> {
     value.as_object().into_iter().flatten().map(|(key, value)| (&**key, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_link_within_the_page_leads_to_a_heading() {
+        let page = page();
+        let headings: Vec<_> = page
+            .lines()
+            .filter_map(|line| Some(line.trim_start_matches('#').strip_prefix(' ')?.to_lowercase()))
+            .collect();
+        let links: Vec<_> = page.split("](#").skip(1).map(|rest| rest.split(')').next().unwrap()).collect();
+        assert!(links.len() > 100, "{} links", links.len());
+        for link in links {
+            assert!(headings.iter().any(|heading| heading == link), "{link}");
+        }
+    }
+
+    #[test]
+    fn a_route_has_its_parameters_body_answer_and_errors() {
+        let page = page();
+        let route = page.split("### PUT /v1/policy\n").nth(1).unwrap().split("\n### ").next().unwrap();
+        assert!(["\nBody: [", "\nAnswer: ", "\nErrors: "].iter().all(|part| route.contains(part)), "{route}");
+    }
 }
