@@ -45,7 +45,7 @@ fn a_tiny_run_writes_its_table_and_no_other() {
 
     let document = fs::read_to_string(docs.path().join("benchmarks.md")).unwrap();
     assert!(document.contains("\nas it was\n") && !document.contains("\nold\n"), "{document}");
-    assert!(document.contains("| policy | IOPS | of bound | p50 ms |"), "{document}");
+    assert!(document.contains("| workload; bound in IOPS | numa | round-robin |"), "{document}");
 }
 
 #[test]

@@ -33,7 +33,7 @@ const PUBLICATION: Publication = Publication {
     command: "make bench-native",
     document: "benchmarks.md",
     tables: |results| {
-        let layout = Layout::EachRow("initiator and policy", |row| format!("{}:", row.name));
+        let layout = Layout::EachColumn("workload", |row| row.name.clone());
         let table = |(name, heading)| Table::new(heading, results.table(name), layout, &COLUMNS);
         TABLES.map(table).into()
     },
@@ -51,13 +51,11 @@ const TABLES: [(&str, &str); 2] = [
     ("netem", "#### Delay by netem in the guest, the daemon in the guest"),
 ];
 
-const COLUMNS: [Column; 6] = [
-    ("IOPS", Show::Spread("iops", 0)),
-    ("of fast path alone", Show::Percent(0, percent_of_fast_alone)),
-    ("on slow path", Show::Percent(1, |_, _, cell| cell.median("slow_path_percent"))),
-    ("p50 ms", Show::Millis("p50_us")),
-    ("p99 ms", Show::Millis("p99_us")),
-    ("p99.9 ms", Show::Millis("p99.9_us")),
+const COLUMNS: [Column; 4] = [
+    ("IOPS", Show::Near("iops", 0)),
+    ("Part of the fast path alone", Show::Percent(0, percent_of_fast_alone)),
+    ("Requests on the slow path", Show::Percent(1, |_, _, cell| cell.median("slow_path_percent"))),
+    ("p99 in ms", Show::Millis("p99_us")),
 ];
 
 /// IOPS in percent of those of the same initiator with the fast path alone, which is `numa` with the slow path second.

@@ -32,6 +32,14 @@ impl Spread {
         Self { median: value, min: value, max: value }
     }
 
+    /// `median ± percent`: the percent of the median by which the least or the most is away. Only the median if all are equal to
+    /// a percent, or if the percent says nothing.
+    pub fn near(&self, decimals: usize) -> String {
+        let median = number(self.median, decimals);
+        let percent = (self.max - self.median).max(self.median - self.min) / self.median * 100.0;
+        if percent.is_finite() && percent >= 0.5 { format!("{median} ± {percent:.0} %") } else { median }
+    }
+
     /// `median (least–most)` with this many decimals.
     pub fn text(&self, decimals: usize) -> String {
         let [median, min, max] = [self.median, self.min, self.max].map(|value| number(value, decimals));

@@ -15,6 +15,8 @@ const NOTHING: &str = "–";
 pub enum Show {
     /// Median (least–most) of a figure, with this many decimals.
     Spread(&'static str, usize),
+    /// Median of a figure with this many decimals, and how far the rounds lie from the median at most.
+    Near(&'static str, usize),
     /// The median of a figure, with this many decimals.
     Median(&'static str, usize),
     /// The least value of the rounds, with this many decimals.
@@ -38,6 +40,9 @@ pub type Column = (&'static str, Show);
 pub enum Layout {
     /// A table for each row, below this text. The first column has this head.
     EachRow(&'static str, fn(&Row) -> String),
+    /// A table for each column, below the head of that column: contenders from left to right, and a line for each row. The first
+    /// column has this head and these texts.
+    EachColumn(&'static str, fn(&Row) -> String),
     /// One table of all rows. The first columns have these heads.
     AllRows([&'static str; 2]),
 }
@@ -59,6 +64,7 @@ impl Show {
     fn text(self, results: &Results, row: &Row, cell: &Cell) -> String {
         let text = match self {
             Self::Spread(figure, decimals) => cell.get(figure).map(|spread| spread.text(decimals)),
+            Self::Near(figure, decimals) => cell.get(figure).map(|spread| spread.near(decimals)),
             Self::Median(figure, decimals) => cell.median(figure).map(|median| number(median, decimals)),
             Self::Least(figure, decimals) => cell.get(figure).map(|spread| number(spread.min, decimals)),
             Self::Most(figure, decimals) => cell.get(figure).map(|spread| number(spread.max, decimals)),
@@ -95,13 +101,16 @@ impl Section {
         if !table.caption.is_empty() {
             self.paragraph(&table.caption);
         }
+        if let Layout::EachColumn(first, name) = table.layout {
+            return self.each_column(results, table, first, name);
+        }
         if let Layout::AllRows(first) = table.layout {
-            self.head(&first, table.columns);
+            self.head(&first, table.columns.iter().map(|(head, _)| *head));
         }
         for row in &table.rows {
             if let Layout::EachRow(first, heading) = table.layout {
                 self.paragraph(&heading(row));
-                self.head(&[first], table.columns);
+                self.head(&[first], table.columns.iter().map(|(head, _)| *head));
             }
             for (index, cell) in row.cells.iter().filter(|cell| !cell.figures.is_empty()).enumerate() {
                 let name = if index == 0 { &*row.name } else { "" };
@@ -119,9 +128,31 @@ impl Section {
         }
     }
 
-    fn head(&mut self, first: &[&str], columns: &[Column]) {
-        let heads: Vec<&str> = first.iter().copied().chain(columns.iter().map(|(head, _)| *head)).collect();
-        let ruler = "---|".repeat(first.len()) + &"--:|".repeat(columns.len());
+    fn each_column(&mut self, results: &Results, table: &Table, first: &str, name: fn(&Row) -> String) {
+        let mut contenders: Vec<&str> = Vec::new();
+        for cell in table.rows.iter().flat_map(|row| &row.cells).filter(|cell| !cell.figures.is_empty()) {
+            if !contenders.contains(&&*cell.contender) {
+                contenders.push(&cell.contender);
+            }
+        }
+        for (head, show) in table.columns {
+            self.paragraph(&format!("{head}:"));
+            self.head(&[first], contenders.iter().copied());
+            for row in &table.rows {
+                let shown = |contender: &&str| {
+                    let cell = row.cells.iter().find(|cell| cell.contender == **contender);
+                    cell.map_or_else(|| NOTHING.to_owned(), |cell| show.text(results, row, cell))
+                };
+                let words: Vec<String> = [name(row)].into_iter().chain(contenders.iter().map(shown)).collect();
+                self.push(&format!("| {} |\n", words.join(" | ")));
+            }
+            self.0.push('\n');
+        }
+    }
+
+    fn head<'a>(&mut self, first: &[&'a str], columns: impl Iterator<Item = &'a str>) {
+        let heads: Vec<&str> = first.iter().copied().chain(columns).collect();
+        let ruler = "---|".repeat(first.len()) + &"--:|".repeat(heads.len() - first.len());
         self.push(&format!("| {} |\n|{ruler}\n", heads.join(" | ")));
     }
 
@@ -226,6 +257,22 @@ mod tests {
              | policy | IOPS | p50 ms |\n|---|--:|--:|\n| bdp | {line}"
         );
         assert_eq!(section.text(), expected);
+    }
+
+    #[test]
+    fn a_table_of_one_column_has_the_contenders_of_all_rows() {
+        let mut rows =
+            vec![Row::new("a", "4k", ["bdp", "numa"].into_iter()), Row::new("a", "64k", ["alone"].into_iter())];
+        for iops in [1000.0, 1020.0, 1050.0] {
+            rows[0].cells[0].add(Sample::new(&[("iops", iops)]));
+        }
+        rows[1].cells[0].add(Sample::new(&[("iops", 7.0)]));
+        let layout = Layout::EachColumn("workload", |row| row.name.clone());
+        let table = Table::new("", rows, layout, &[("IOPS", Show::Near("iops", 0))]);
+        let (mut section, results) = (Section::default(), Results::new(Machine::look(None), &[]));
+        section.table(&results, &table);
+        let head = "IOPS:\n\n| workload | bdp | alone |\n|---|--:|--:|\n";
+        assert_eq!(section.text(), format!("{head}| 4k | 1\u{202f}020 ± 3 % | – |\n| 64k | – | 7 |\n"));
     }
 
     #[test]

@@ -56,9 +56,9 @@ const PUBLICATION: Publication = Publication {
     command: "make bench-mptcp",
     document: "mptcp.md",
     tables: |results| {
-        let payload = |row: &Row| format!("{}; payload {:.1} MiB/s:", row.name, row.fact("payload_mib_s"));
-        let table =
-            |name, heading| Table::new(heading, results.table(name), Layout::EachRow("method", payload), &COLUMNS);
+        let name = |row: &Row| format!("{}; {:.1}", row.name, row.fact("payload_mib_s"));
+        let layout = Layout::EachColumn("links and load; payload in MiB/s", name);
+        let table = |name, heading| Table::new(heading, results.table(name), layout, &COLUMNS);
         vec![
             table("a", "#### Equal links"),
             table("b", "#### Unequal links"),
@@ -78,19 +78,15 @@ const PUBLICATION: Publication = Publication {
     picture: "MiB/s by method and links",
 };
 
-const COLUMNS: [Column; 6] = [
-    ("shape", Show::Text(shape)),
-    ("MiB/s", Show::Spread("mib_s", 1)),
-    ("of the links", Show::Percent(0, |_, row, cell| Some(cell.median("mib_s")? / row.fact("payload_mib_s") * 100.0))),
-    ("p50 ms", Show::Median("p50_ms", 2)),
-    ("p99 ms", Show::Median("p99_ms", 2)),
+const COLUMNS: [Column; 4] = [
+    ("MiB/s", Show::Near("mib_s", 1)),
+    (
+        "Part of what the links carry",
+        Show::Percent(0, |_, row, cell| Some(cell.median("mib_s")? / row.fact("payload_mib_s") * 100.0)),
+    ),
+    ("p99 in ms", Show::Median("p99_ms", 2)),
     ("CPU s/GiB", Show::Median("cpu_s_per_gib", 2)),
 ];
-
-/// The number of connections, and the number of subflows of each.
-fn shape(_: &Results, _: &Row, cell: &Cell) -> Option<String> {
-    Some(format!("{} × {}", cell.median("connections")?, cell.median("subflows")?))
-}
 
 /// Slow start and the policies need this long.
 const WARM_UP_SECONDS: f64 = 0.8;

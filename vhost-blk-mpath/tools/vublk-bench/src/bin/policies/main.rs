@@ -56,15 +56,17 @@ fn publication(table: Table) -> Publication {
         command: "make bench-policies",
         document: "benchmarks.md",
         tables: |results| {
-            let heading = |row: &Row| {
-                let [iops, mib_s, us] = ["bound_iops", "bound_mib_s", "floor_us"].map(|name| grouped(row.fact(name)));
-                format!("{}; bound {iops} IOPS, {mib_s} MiB/s; without any delay {us} µs:", row.name)
-            };
+            let name = |row: &Row| format!("{}; {}", row.name, grouped(row.fact("bound_iops")));
             let recovered = |row: &&Row| row.cells.iter().any(|cell| cell.get("recovery_1_s").is_some());
             let recoveries = results.rows.iter().filter(recovered).cloned().collect();
             let caption = "Seconds from each change to 90 % of the new bound:";
             vec![
-                harness::Table::new("", results.rows.clone(), Layout::EachRow("policy", heading), &COLUMNS),
+                harness::Table::new(
+                    "",
+                    results.rows.clone(),
+                    Layout::EachColumn("workload; bound in IOPS", name),
+                    &COLUMNS,
+                ),
                 harness::Table::new(caption, recoveries, Layout::AllRows(["row", "policy"]), &RECOVERIES),
             ]
         },
@@ -80,13 +82,10 @@ fn publication(table: Table) -> Publication {
     }
 }
 
-const COLUMNS: [Column; 6] = [
-    ("IOPS", Show::Spread("iops", 0)),
-    ("of bound", Show::Percent(0, |_, row, cell| percent_of_bound(row, cell))),
-    ("p50 ms", Show::Millis("p50_us")),
-    ("p99.9 ms", Show::Millis("p99.9_us")),
-    ("p99.99 ms", Show::Millis("p99.99_us")),
-    ("CPU µs", Show::Cpu(1)),
+const COLUMNS: [Column; 3] = [
+    ("IOPS", Show::Near("iops", 0)),
+    ("Part of the bound", Show::Percent(0, |_, row, cell| percent_of_bound(row, cell))),
+    ("p99.9 in ms", Show::Millis("p99.9_us")),
 ];
 
 const RECOVERIES: [Column; 2] =
