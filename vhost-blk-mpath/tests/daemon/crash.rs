@@ -14,8 +14,9 @@ use mpath_target::NamespaceConfig;
 use rustix::process::Signal;
 use vhost::VhostBackend;
 use vhost::vhost_user::message::VhostUserInflight;
+use virtio_guest::features::{FLUSH, PROTOCOL_FEATURES};
 
-use crate::guest::{FLUSH, Guest, PROTOCOL_FEATURES, Ring};
+use crate::guest::{Guest, Ring};
 use crate::live_disks::{config, refusal};
 use crate::support::{Daemon, DaemonDirectory, NQN, Target, eventually};
 

@@ -12,8 +12,10 @@ use std::time::{Duration, Instant};
 use mpath_api::PolicyKind;
 use mpath_api::config::{DiskConfig, SharerConfig};
 use vhost::VhostBackend;
+use virtio_guest::PAGE_BYTES;
+use virtio_guest::features::{FLUSH, LOG_ALL, PROTOCOL_FEATURES};
 
-use crate::guest::{FLUSH, Guest, LOG_ALL, PAGE_BYTES, PROTOCOL_FEATURES, Ring, assert_told};
+use crate::guest::{Guest, Ring, assert_told};
 use crate::support::{
     Bystanders, Daemon, DaemonDirectory, Periods, Priority, ROUNDS, SERVICE, Slots, Target, disk, sharer, socket_of,
     target_of,
@@ -224,7 +226,7 @@ impl MigratingGuest {
             assert_eq!(position, queue.ring.position(), "drained");
             position
         });
-        let marked = Guest::take_marked(&log);
+        let marked = log.take();
         assert!(marked.len() < Guest::PAGES as usize / 2, "and not all that there is: {marked:x?}");
         let lost = guest.copy_marked(&copy, &marked);
         assert!(lost.is_empty(), "pages {lost:x?} were written, and {marked:x?} marked, of {PAGE_BYTES} bytes each");

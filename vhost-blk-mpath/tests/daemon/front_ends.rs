@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use mpath_api::types::PathSelector;
 use vhost::VhostBackend;
+use virtio_guest::features::{LOG_ALL, PROTOCOL_FEATURES};
 use vublk_bench::request::{Kind, Request, Status};
 
-use crate::guest::{Guest, LOG_ALL, PROTOCOL_FEATURES};
+use crate::guest::Guest;
 use crate::support::{Daemon, Disk, Link, Target, Verification, VerificationSetup, eventually, inject};
 
 const SLOTS: u16 = 16;

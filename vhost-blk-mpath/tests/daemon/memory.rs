@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use mpath_api::types::EventKind;
+use virtio_guest::features::PROTOCOL_FEATURES;
 use vublk_bench::request::Status;
 
-use crate::guest::{Guest, PROTOCOL_FEATURES};
+use crate::guest::Guest;
 use crate::support::{
     Bystanders, Daemon, DaemonDirectory, Disk, FAULTY_REQUESTS, FaultyGuest, Priority, Target, disk, eventually,
     sharer, socket_of, target_of,

@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 use mpath_api::config::DiskConfig;
 use rustix::process::Signal;
 use socket2::{Domain, Socket, Type};
+use virtio_guest::features::PROTOCOL_FEATURES;
 use vublk_bench::request::Status;
 
-use crate::guest::{Guest, PROTOCOL_FEATURES};
+use crate::guest::Guest;
 use crate::support::{DaemonDirectory, Disk, NQN, Target, activated, inherit_descriptor, program};
 
 /// The features of a [`Guest`].

@@ -10,8 +10,9 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use vhost::vhost_user::VhostUserFrontend;
 use vhost::vhost_user::message::VhostUserInflight;
 use vhost_user_blk::{FaultReason, MemoryFault, ServeError, SharedMemory};
+use virtio_guest::features::{FLUSH, FORMATS, LOG_ALL, PROTOCOL_FEATURES};
 
-use crate::guest::{FLUSH, FORMATS, Guest, LOG_ALL, MEMORY_BYTES, PROTOCOL_FEATURES, Ring};
+use crate::guest::{Guest, MEMORY_BYTES, Ring};
 use crate::{Server, geometry};
 
 const FEATURES: u64 = PROTOCOL_FEATURES | FLUSH;
@@ -174,7 +175,7 @@ fn a_dirty_log_that_is_cut_off() {
             guest.set_features(FEATURES | format | LOG_ALL);
             guest.set_addresses(0, true);
             write_and_read(&mut ring, 9);
-            log.set_len(0).unwrap();
+            log.file().set_len(0).unwrap();
             ring.submit(1, IN, 0, &[0; 512]);
             ring.kick.write(1).unwrap();
             truncated(&fault(server), 0, SharedMemory::DirtyLog);

@@ -9,9 +9,10 @@ use vhost::VhostBackend;
 use vhost::vhost_user::VhostUserFrontend;
 use vhost::vhost_user::message::VhostUserConfigFlags;
 use vhost_user_blk::{DiskGeometry, RequestError, RingError, ServeError};
+use virtio_guest::features::{CONFIG_WCE, FLUSH, FORMATS, PACKED, PROTOCOL_FEATURES};
 use vmm_sys_util::eventfd::EventFd;
 
-use crate::guest::{CONFIG_WCE, FLUSH, FORMATS, Guest, PACKED, PROTOCOL_FEATURES, Ring, wait_readable};
+use crate::guest::{Guest, Ring, wait_readable};
 use crate::{Server, geometry};
 
 const IN: u32 = 0;
@@ -34,7 +35,7 @@ fn a_queue_runs_when_it_is_enabled() {
         let server = Server::start(geometry());
         let mut guest = Guest::connect(&server.socket(), PROTOCOL_FEATURES | FLUSH | format);
         guest.share_memory();
-        let mut ring = guest.set_up(2, 0);
+        let mut ring = guest.set_up(2);
         guest.frontend.set_vring_kick(2, &ring.kick).unwrap();
         ring.submit(0, GET_ID, 0, &[0; 20]);
         ring.assert_idle();
@@ -57,7 +58,7 @@ fn without_protocol_features_rings_are_enabled_from_the_start() {
     let server = Server::start(geometry());
     let guest = Guest::connect(&server.socket(), FLUSH);
     guest.share_memory();
-    let mut ring = guest.set_up(0, 0);
+    let mut ring = guest.set_up(0);
     guest.frontend.set_vring_kick(0, &ring.kick).unwrap();
     write_read_back(&mut ring, 0, 9);
     drop(guest);
@@ -147,7 +148,7 @@ fn get_vring_base_stops_a_queue_under_load() {
             free.extend(ring.reap());
             assert_eq!(ring.position(), base, "all that was taken was completed, and nothing since");
             let waiting = 20 - free.len() as u16;
-            assert_eq!(ring.available.wrapping_sub(ring.used), ring.places(waiting));
+            assert_eq!(ring.driver.available - ring.driver.seen_used, ring.places(waiting));
             ring.assert_idle();
             // The next set-up continues where this one ended.
             guest.set_vring_base(1, base);
@@ -304,7 +305,7 @@ fn impossible_requests_end_the_connection() {
             |guest| {
                 guest.frontend.set_features(PROTOCOL_FEATURES | PACKED).unwrap();
                 guest.share_memory();
-                let ring = guest.set_up(0, 0);
+                let ring = guest.set_up(0);
                 guest.frontend.set_vring_num(0, 100).unwrap();
                 guest.frontend.set_vring_kick(0, &ring.kick).unwrap();
                 guest.frontend.set_features(PROTOCOL_FEATURES).unwrap();
@@ -316,7 +317,7 @@ fn impossible_requests_end_the_connection() {
             "a position that is none",
             |guest| {
                 guest.share_memory();
-                let ring = guest.set_up(0, 0);
+                let ring = guest.set_up(0);
                 guest.set_vring_base(0, 1 << 16);
                 guest.frontend.set_vring_kick(0, &ring.kick).unwrap();
                 guest.frontend.set_vring_enable(0, true).is_err()
@@ -337,7 +338,7 @@ fn impossible_requests_end_the_connection() {
         (
             "ring outside of memory",
             |guest| {
-                let ring = guest.set_up(0, 0);
+                let ring = guest.set_up(0);
                 guest.frontend.set_vring_kick(0, &ring.kick).unwrap();
                 guest.frontend.set_vring_enable(0, true).is_err()
             },

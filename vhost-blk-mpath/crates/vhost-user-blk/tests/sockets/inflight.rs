@@ -10,8 +10,9 @@ use vhost::VhostBackend;
 use vhost::vhost_user::VhostUserFrontend;
 use vhost::vhost_user::message::VhostUserInflight;
 use vhost_user_blk::{BlkStatus, InflightError, InflightMemoryError, RequestError, RingError, ServeError};
+use virtio_guest::features::{FLUSH, FORMATS, PACKED, PROTOCOL_FEATURES};
 
-use crate::guest::{FLUSH, FORMATS, Guest, PACKED, PROTOCOL_FEATURES, Ring, wait_readable};
+use crate::guest::{Guest, Ring, wait_readable};
 use crate::queue_runners::{QueueHolder, serve_stream};
 use crate::{Server, geometry};
 
@@ -215,7 +216,7 @@ fn queues_may_be_larger_than_the_size_that_memory_was_asked_for() {
         let inflight = guest.get_inflight_for(128);
         assert_eq!({ inflight.0.queue_size }, 128, "as asked");
         guest.set_inflight(&inflight);
-        let ring = guest.set_up(3, 0);
+        let ring = guest.set_up(3);
         guest.frontend.set_vring_num(3, 1024).unwrap();
         guest.frontend.set_vring_kick(3, &ring.kick).unwrap();
         guest.frontend.set_vring_enable(3, true).unwrap();
@@ -246,7 +247,7 @@ fn set(guest: &mut Guest, told: &VhostUserInflight, file_bytes: u64) -> bool {
 /// Whether a queue of 128 entries is refused.
 fn refuses_a_queue_of_128(guest: &mut Guest) -> bool {
     guest.share_memory();
-    let ring = guest.set_up(1, 0);
+    let ring = guest.set_up(1);
     guest.frontend.set_vring_num(1, 128).unwrap();
     guest.frontend.set_vring_kick(1, &ring.kick).unwrap();
     guest.frontend.set_vring_enable(1, true).is_err()
@@ -292,7 +293,7 @@ fn impossible_in_flight_memory_ends_the_connection() {
                 assert!(!set(guest, &VhostUserInflight::new(4 * AREA_BYTES, 0, 4, ENTRIES), 1 << 20));
                 guest.frontend.set_features(FEATURES | PACKED).unwrap();
                 guest.share_memory();
-                let ring = guest.set_up(1, 0);
+                let ring = guest.set_up(1);
                 guest.frontend.set_vring_kick(1, &ring.kick).unwrap();
                 guest.frontend.set_vring_enable(1, true).is_err()
             },
@@ -323,7 +324,7 @@ fn impossible_in_flight_memory_ends_the_connection() {
             |guest| {
                 assert!(!set(guest, &VhostUserInflight::new(AREA_BYTES, 0, 1, ENTRIES), 1 << 20));
                 guest.share_memory();
-                let ring = guest.set_up(1, 0);
+                let ring = guest.set_up(1);
                 guest.frontend.set_vring_kick(1, &ring.kick).unwrap();
                 guest.frontend.set_vring_enable(1, true).is_err()
             },
@@ -350,7 +351,7 @@ fn an_invalid_log_is_reported_with_its_queue() {
     // An unknown version.
     file.write_all_at(&7_u16.to_ne_bytes(), 3 * LARGEST_AREA_BYTES + 8).unwrap();
     guest.set_inflight(&(told, file));
-    let ring = guest.set_up(3, 0);
+    let ring = guest.set_up(3);
     guest.frontend.set_vring_kick(3, &ring.kick).unwrap();
     assert!(guest.frontend.set_vring_enable(3, true).is_err());
     let error = server.outcome().unwrap_err();

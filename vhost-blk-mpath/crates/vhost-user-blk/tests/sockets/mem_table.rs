@@ -5,9 +5,10 @@ use std::os::fd::RawFd;
 use std::os::unix::net::UnixStream;
 
 use vhost_user_blk::ServeError;
+use virtio_guest::features::{FLUSH, PROTOCOL_FEATURES};
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 
-use crate::guest::{FLUSH, Guest, PROTOCOL_FEATURES};
+use crate::guest::Guest;
 use crate::{Server, geometry};
 
 const SET_MEM_TABLE: u32 = 5;

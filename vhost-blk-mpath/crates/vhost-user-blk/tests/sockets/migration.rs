@@ -1,12 +1,13 @@
 //! The dirty log of a migration: when the front-end enables it, and its content.
 
-use std::fs::File;
 use std::os::unix::net::UnixStream;
 
 use vhost::VhostBackend;
 use vhost_user_blk::{DirtyLogError, RequestError, ServeError};
+use virtio_guest::DirtyLog;
+use virtio_guest::features::{FLUSH, FORMATS, LOG_ALL, PROTOCOL_FEATURES};
 
-use crate::guest::{FLUSH, FORMATS, Guest, LOG_ALL, PROTOCOL_FEATURES, Ring};
+use crate::guest::{Guest, Ring};
 use crate::{Server, geometry};
 
 const FEATURES: u64 = PROTOCOL_FEATURES | FLUSH;
@@ -24,9 +25,8 @@ fn read(ring: &mut Ring) {
 ///
 /// In a queue's part of memory the first page has the descriptors. The second page has the used ring with the event
 /// setting; in a packed ring it has only that. The next two pages are slot 0's.
-fn assert_marked(log: &File, queue: u64, format: u64) {
-    let (mut own, others): (Vec<_>, Vec<_>) =
-        Guest::take_marked(log).into_iter().partition(|page| page / 0x80 == queue);
+fn assert_marked(log: &DirtyLog, queue: u64, format: u64) {
+    let (mut own, others): (Vec<_>, Vec<_>) = log.take().into_iter().partition(|page| page / 0x80 == queue);
     let ring = if format == 0 {
         1
     } else {
@@ -38,7 +38,7 @@ fn assert_marked(log: &File, queue: u64, format: u64) {
 }
 
 /// The start of a migration, as QEMU does it: the log, the features, the addresses.
-fn begin(guest: &Guest, format: u64) -> File {
+fn begin(guest: &Guest, format: u64) -> DirtyLog {
     let log = guest.set_log(Guest::LOG_BYTES, Guest::LOG_BYTES).unwrap();
     guest.set_features(FEATURES | format | LOG_ALL);
     (0..2).for_each(|index| guest.set_addresses(index, true));
@@ -65,9 +65,9 @@ fn writes_of_running_queues_are_marked_from_the_start_of_a_migration_to_its_end(
         // The migration was cancelled.
         guest.set_features(FEATURES | format);
         (0..2).for_each(|index| guest.set_addresses(index, false));
-        Guest::take_marked(&log);
+        let _ = log.take();
         rings.iter_mut().for_each(read);
-        assert!(Guest::take_marked(&log).is_empty());
+        assert!(log.take().is_empty());
         drop(guest);
         server.outcome().unwrap();
     }
@@ -90,7 +90,7 @@ fn a_guest_continues_elsewhere_with_the_marked_pages() {
         }
         let positions = rings.each_ref().map(|ring| guest.frontend.get_vring_base(ring.index).unwrap());
         assert!(!guest.copy_marked(&copy, &[]).is_empty(), "something was written");
-        let lost = guest.copy_marked(&copy, &Guest::take_marked(&log));
+        let lost = guest.copy_marked(&copy, &log.take());
         assert!(lost.is_empty(), "not marked: {lost:x?}");
 
         let stream = UnixStream::connect(second.socket()).unwrap();
@@ -119,7 +119,7 @@ fn a_log_may_take_the_place_of_another() {
         assert_marked(&first, 0, format);
         read(&mut rings[0]);
         guest.frontend.get_vring_base(0).unwrap();
-        assert!(Guest::take_marked(&first).is_empty(), "after the answer");
+        assert!(first.take().is_empty(), "after the answer");
         assert_marked(&second, 0, format);
         drop(guest);
         server.outcome().unwrap();

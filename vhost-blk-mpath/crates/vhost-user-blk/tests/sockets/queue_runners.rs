@@ -8,9 +8,10 @@ use vhost::VhostBackend;
 use vhost::vhost_user::Error::{Disconnected, PartialMessage, SocketBroken};
 use vhost::vhost_user::VhostUserFrontend;
 use vhost_user_blk::{BlkStatus, Queue, QueueRunner, ServeError, VirtioDisk, serve_connection};
+use virtio_guest::features::{FLUSH, LOG_ALL, PROTOCOL_FEATURES};
 
 use crate::geometry;
-use crate::guest::{FLUSH, Guest, LOG_ALL, PROTOCOL_FEATURES};
+use crate::guest::Guest;
 
 /// Takes queues and does nothing with them. `stop` gives them back, or not.
 #[derive(Default)]
@@ -59,7 +60,7 @@ pub(crate) fn serve_stream(runner: &QueueHolder, front_end: impl FnOnce(UnixStre
 fn a_queue_that_no_thread_takes_ends_the_connection() {
     let outcome = serve(&QueueHolder::default(), |mut guest| {
         guest.share_memory();
-        let ring = guest.set_up(0, 0);
+        let ring = guest.set_up(0);
         guest.frontend.set_vring_kick(0, &ring.kick).unwrap();
         assert!(guest.frontend.set_vring_enable(0, true).is_err());
     });

@@ -6,8 +6,9 @@ use std::os::unix::net::UnixStream;
 use vhost::vhost_user::VhostUserFrontend;
 use vhost::vhost_user::message::VhostUserConfigFlags;
 use vhost_user_blk::ServeError;
+use virtio_guest::features::{FLUSH, PROTOCOL_FEATURES};
 
-use crate::guest::{FLUSH, Guest, PROTOCOL_FEATURES, assert_told};
+use crate::guest::{Guest, assert_told};
 use crate::{Server, geometry};
 
 const FEATURES: u64 = PROTOCOL_FEATURES | FLUSH;

@@ -7,9 +7,10 @@ use std::thread;
 use vhost::vhost_user::VhostUserFrontend;
 use vhost::vhost_user::message::{VhostUserConfigFlags, VhostUserHeaderFlag};
 use vhost_user_blk::{Queue, QueueRunner, SetPolicyError, VendorWindow, VirtioDisk, serve_connection};
+use virtio_guest::features::{FLUSH, PROTOCOL_FEATURES};
 
 use crate::geometry;
-use crate::guest::{FLUSH, Guest, PROTOCOL_FEATURES, assert_told};
+use crate::guest::{Guest, assert_told};
 use crate::resize::assert_not_told;
 
 const WINDOW: VendorWindow = VendorWindow { policy: 9, paths_total: 4, paths_live: 3, paths_optimized: 2 };

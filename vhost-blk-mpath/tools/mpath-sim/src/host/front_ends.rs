@@ -358,7 +358,7 @@ impl FrontEndServer {
     }
 
     /// A front-end that stops a virtqueue assumes that all fetched requests are answered, and that the ring does not change.
-    fn check_bases(&self, ctx: &mut Ctx, machine: &Machine, bases: &[u32]) {
+    fn check_bases(&self, ctx: &mut Ctx, machine: &mut Machine, bases: &[u32]) {
         let used = machine.used();
         if used != bases {
             let at = ctx.clock.elapsed();

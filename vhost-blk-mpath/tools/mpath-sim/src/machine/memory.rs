@@ -3,16 +3,11 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use rustix::fs::{MemfdFlags, memfd_create};
+use virtio_guest::memory_file;
 use vm_memory::volatile_memory::VolatileMemory;
 use vm_memory::{FileOffset, MmapRegion};
 
-/// The addresses of the memory for the guest and for the front-end.
-pub(super) const GUEST_START: u64 = 0x4000_0000;
-pub(super) const USER_START: u64 = 0x7f00_0000_0000;
-
-/// The smallest size of a page, and the memory that one bit of a dirty log stands for.
-pub(super) const PAGE_BYTES: usize = 4096;
+const PAGE_BYTES: usize = virtio_guest::PAGE_BYTES as usize;
 
 /// The truncation of the file.
 #[derive(Debug)]
@@ -34,9 +29,8 @@ pub(super) struct Memory {
 impl Memory {
     /// `bytes` bytes, all zero.
     pub(super) fn new(bytes: usize) -> Self {
-        let file = File::from(memfd_create("machine", MemfdFlags::CLOEXEC).expect("memory for a small machine"));
-        file.set_len(bytes as u64).expect("memory for a small machine");
-        let region = MmapRegion::from_file(FileOffset::new(file, 0), bytes).expect("memory for a small machine");
+        let region = MmapRegion::from_file(FileOffset::new(memory_file(bytes as u64), 0), bytes)
+            .expect("memory for a small machine");
         Self { region, truncation: None, copy: None }
     }
 
@@ -67,10 +61,11 @@ impl Memory {
         self.copy.take()
     }
 
-    /// Copies the pages at these offsets again.
-    pub(super) fn copy_again(&mut self, pages: Vec<usize>) {
+    /// Copies these pages again.
+    pub(super) fn copy_again(&mut self, pages: Vec<u64>) {
         let Some(mut copy) = self.copy.take() else { return };
-        for at in pages {
+        for page in pages {
+            let at = page as usize * PAGE_BYTES;
             let end = self.bytes().min(at + PAGE_BYTES);
             copy[at..end].copy_from_slice(&self.read(at, end - at));
         }
@@ -105,23 +100,19 @@ impl Memory {
     }
 
     pub(super) fn read(&self, at: usize, length: usize) -> Vec<u8> {
-        let Some(Truncation { at: end, contents }) = &self.truncation else {
-            let mut bytes = vec![0; length];
-            self.region.get_slice(at, length).expect("inside the machine").copy_to(&mut bytes);
-            return bytes;
-        };
-        // Read from the file, as an access to the truncated part of the mapping would end the simulator.
-        let mut bytes = contents[at..at + length].to_vec();
-        let there = end.saturating_sub(at).min(length);
-        self.file().read_exact_at(&mut bytes[..there], at as u64).expect("that much is there");
+        let mut bytes = vec![0; length];
+        self.read_to(at, &mut bytes);
         bytes
     }
 
-    pub(super) fn u16_at(&self, at: usize) -> u16 {
-        self.read(at, 2).try_into().map_or(0, u16::from_le_bytes)
-    }
-
-    pub(super) fn u32_at(&self, at: usize) -> u32 {
-        self.read(at, 4).try_into().map_or(0, u32::from_le_bytes)
+    pub(super) fn read_to(&self, at: usize, bytes: &mut [u8]) {
+        let Some(Truncation { at: end, contents }) = &self.truncation else {
+            self.region.get_slice(at, bytes.len()).expect("inside the machine").copy_to(bytes);
+            return;
+        };
+        // Read from the file, as an access to the truncated part of the mapping would end the simulator.
+        bytes.copy_from_slice(&contents[at..at + bytes.len()]);
+        let there = end.saturating_sub(at).min(bytes.len());
+        self.file().read_exact_at(&mut bytes[..there], at as u64).expect("that much is there");
     }
 }

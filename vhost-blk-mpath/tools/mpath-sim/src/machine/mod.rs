@@ -1,7 +1,6 @@
 //! A virtual machine with one disk: its memory with the virtqueues, the driver of each virtqueue, and the front-end. All of them
 //! outlive the daemon.
 
-mod dirty_log;
 mod driver;
 mod frontend;
 mod memory;
@@ -14,9 +13,9 @@ use std::sync::Arc;
 
 use vhost::VhostBackend;
 use vhost::vhost_user::Frontend;
+use virtio_guest::DirtyLog;
 
-use self::dirty_log::DirtyLog;
-use self::driver::{CHAIN_MAX, Driver, PACKED_START, QUEUE_BYTES, Segment};
+use self::driver::{CHAIN_MAX, Driver, QUEUE_BYTES, buffer};
 use self::frontend::{Device, Inflight};
 use self::memory::Memory;
 pub use self::reads::Reads;
@@ -143,7 +142,8 @@ impl Machine {
         let mut bases = self.used();
         if self.plan.rings.are_packed && self.inflight.is_some() {
             // Like QEMU, this front-end does not know the position in a packed ring. The daemon takes it from the in-flight log.
-            bases.fill(PACKED_START);
+            bases.clear();
+            bases.extend(self.queues.iter().map(|queue| queue.ring.position(0)));
         }
         self.start_queues(&bases);
     }
@@ -152,8 +152,8 @@ impl Machine {
     pub(crate) fn start_queues(&mut self, bases: &[u32]) {
         let Self { memory, queues, plan, dirty_log, .. } = self;
         let device = Device { memory, queues, bases, plan, log: dirty_log.as_deref() };
-        let (frontend, stream) = self.frontend.as_mut().zip(self.stream.as_ref()).expect("it is connected");
-        device.start(frontend, stream, &mut self.inflight).expect("the daemon answers");
+        let frontend = self.frontend.as_mut().expect("it is connected");
+        device.start(frontend, &mut self.inflight).expect("the daemon answers");
     }
 
     /// Stops a virtqueue and returns its base. The call waits until the virtqueue has drained.
@@ -168,11 +168,12 @@ impl Machine {
         is_logged: bool,
     ) -> impl FnOnce() -> Result<u32, vhost::Error> + Send + 'static {
         self.end_migration();
-        let log = is_logged.then(|| Arc::new(DirtyLog::new(self.memory.bytes())));
+        let log_bytes = DirtyLog::bytes_for(self.memory.bytes() as u64);
+        let log = is_logged.then(|| Arc::new(DirtyLog::new(log_bytes, log_bytes)));
         self.dirty_log.clone_from(&log);
         let (frontend, plan) = (self.frontend.clone().expect("it is connected"), self.plan.clone());
-        let sizes: Vec<_> = self.queues.iter().map(|queue| queue.ring.size()).collect();
-        move || frontend::set_logging(&frontend, &plan, log.as_deref(), &sizes).map(|()| 0)
+        let rings: Vec<_> = self.queues.iter().map(|queue| queue.ring.layout).collect();
+        move || frontend::set_logging(&frontend, &plan, log.as_deref(), &rings).map(|()| 0)
     }
 
     /// Whether the guest is being migrated.
@@ -220,8 +221,8 @@ impl Machine {
     }
 
     /// The position of each virtqueue behind its last answer, for a front-end.
-    pub(crate) fn used(&self) -> Vec<u32> {
-        self.queues.iter().map(|queue| queue.ring.position(&self.memory)).collect()
+    pub(crate) fn used(&mut self) -> Vec<u32> {
+        self.queues.iter_mut().map(|queue| queue.within(&mut self.memory).position()).collect()
     }
 
     /// The front-end or the daemon is gone. The guest waits, or is reset and gives up its requests.
@@ -331,26 +332,26 @@ impl Machine {
             }
             _ => {}
         }
-        let mut segments = vec![Segment { at: slot, bytes: 16, is_written: false }];
+        let mut buffers = vec![buffer(slot, 16, false)];
         let is_long = ignores_limits && self.rng.percent(20);
         if let (true, Some((at, bytes, is_written))) = (is_long, payload) {
             // As Windows, QEMU's limit, and the most that a disk serves with header and status.
             let pieces = self.rng.pick(&[129, 515, 1022]).min(bytes);
             let start = |piece| piece * bytes / pieces;
-            let segment = |piece| Segment { at: at + start(piece), bytes: start(piece + 1) - start(piece), is_written };
-            segments.extend((0..pieces).map(segment));
+            let piece_of = |piece| buffer(at + start(piece), start(piece + 1) - start(piece), is_written);
+            buffers.extend((0..pieces).map(piece_of));
         } else if let Some((at, bytes, is_written)) = payload {
             let mut done = 0;
             while done < bytes {
-                let last = segments.len() == CHAIN_MAX - 2;
+                let last = buffers.len() == CHAIN_MAX - 2;
                 let part = if last || self.rng.percent(50) { bytes } else { self.rng.range(1, bytes as u64) as usize };
                 let part = part.min(bytes - done);
-                segments.push(Segment { at: at + done, bytes: part, is_written });
+                buffers.push(buffer(at + done, part, is_written));
                 done += part;
             }
         }
-        segments.push(Segment { at: slot + STATUS, bytes: 1, is_written: true });
-        self.long_chains += u64::from(segments.len() > CHAIN_MAX);
+        buffers.push(buffer(slot + STATUS, 1, true));
+        self.long_chains += u64::from(buffers.len() > CHAIN_MAX);
         let table = if is_long {
             Some(data + self.plan.blocks as usize * self.block_bytes)
         } else {
@@ -360,7 +361,7 @@ impl Machine {
         let before = self.open.insert(request.user, request);
         assert!(before.is_none(), "a user has one request under way");
         let queue = &mut self.queues[request.user % self.plan.flows];
-        let is_kicked = queue.ring.submit(&mut self.memory, place, &segments, table);
+        let is_kicked = queue.within(&mut self.memory).submit(place, &buffers, table);
         if is_kicked {
             queue.kick.write(1).expect("a kick");
         }
@@ -376,7 +377,7 @@ impl Machine {
 
     /// The answers of a virtqueue since the last call.
     pub(crate) fn reap(&mut self, queue: usize) -> Vec<Answer> {
-        let places = self.queues[queue].ring.reap(&self.memory);
+        let places = self.queues[queue].within(&mut self.memory).reap();
         places.into_iter().map(|(place, used_bytes)| self.answer(place * self.plan.flows + queue, used_bytes)).collect()
     }
 

@@ -7,7 +7,7 @@ use vhost::VhostBackend;
 use vhost::vhost_user::Frontend;
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
-use super::driver::{Driver, PACKED_START, QUEUE_BYTES, Segment};
+use super::driver::{Driver, QUEUE_BYTES, buffer};
 use super::frontend::{self, Device};
 use super::memory::Memory;
 use crate::guest::{GuestPlan, RingPlan};
@@ -55,10 +55,10 @@ impl Reads {
         let queue = Driver::new(0, &plan);
         let own = stream.try_clone().expect("a descriptor for a socket");
         let mut frontend = frontend::connect(own, &plan).expect("the back-end answers");
-        let bases = [if are_packed { PACKED_START } else { 0 }];
+        let bases = [queue.ring.position(0)];
         let queues = std::slice::from_ref(&queue);
         let device = Device { memory: &memory, queues, bases: &bases, plan: &plan, log: None };
-        device.start(&mut frontend, stream, &mut None).expect("the back-end answers");
+        device.start(&mut frontend, &mut None).expect("the back-end answers");
         let call = EventFd::new(EFD_NONBLOCK).expect("a descriptor for a virtqueue");
         frontend.set_vring_call(0, &call).expect("the back-end answers");
         Self { memory, queue, _frontend: frontend }
@@ -74,12 +74,9 @@ impl Reads {
         let mut header = [0; STATUS + 1];
         header[STATUS] = UNTOUCHED;
         self.memory.write(slot, &header);
-        let segments = [
-            Segment { at: slot, bytes: STATUS, is_written: false },
-            Segment { at: slot + DATA, bytes: BLOCK_BYTES, is_written: true },
-            Segment { at: slot + STATUS, bytes: 1, is_written: true },
-        ];
-        self.queue.ring.submit(&mut self.memory, place, &segments, Some(slot + TABLE));
+        let buffers =
+            [buffer(slot, STATUS, false), buffer(slot + DATA, BLOCK_BYTES, true), buffer(slot + STATUS, 1, true)];
+        self.queue.within(&mut self.memory).submit(place, &buffers, Some(slot + TABLE));
     }
 
     /// Kicks the virtqueue.
@@ -97,7 +94,7 @@ impl Reads {
     ///
     /// If one of them has failed.
     pub fn reap(&mut self) -> usize {
-        let places = self.queue.ring.reap(&self.memory);
+        let places = self.queue.within(&mut self.memory).reap();
         let has_succeeded = |(place, _): &(usize, u32)| self.memory.read(Self::slot(*place) + STATUS, 1) == [0];
         assert!(places.iter().all(has_succeeded), "a read has failed");
         places.len()

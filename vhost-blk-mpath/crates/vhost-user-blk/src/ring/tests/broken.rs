@@ -15,7 +15,7 @@ fn assert_broken(driver: &TestDriver, queue: &mut Queue, error: QueueError) {
 fn an_available_index_too_far_ahead() {
     let mut driver = driver(0);
     let mut queue = driver.queue(&disk());
-    driver.set_available_idx(SIZE + 1);
+    driver.set_available_idx(u64::from(SIZE) + 1);
     assert_broken(&driver, &mut queue, QueueError::AvailableIndex { available: SIZE + 1, next: 0, size: SIZE });
 }
 

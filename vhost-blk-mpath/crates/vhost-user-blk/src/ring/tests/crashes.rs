@@ -8,7 +8,10 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use super::driver::{AVAILABLE, BUFFERS, EVENT_IDX, FORMATS, INDIRECT_DESC, PACKED, PAGE_BYTES, TestDriver, WRITE};
+use virtio_guest::features::{EVENT_IDX, FORMATS, INDIRECT_DESC, PACKED};
+use virtio_guest::{Virtqueue, WRITE};
+
+use super::driver::{AVAILABLE, BUFFERS, PAGE_BYTES, TestDriver};
 use super::{Queue, UNTOUCHED, disk};
 use crate::disk::VirtioDisk;
 use crate::inflight::{InflightArea, InflightMemory, InflightShape};

@@ -4,7 +4,10 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use super::driver::{FORMATS, PACKED, TestDriver, WRITE};
+use virtio_guest::features::{FORMATS, PACKED};
+use virtio_guest::{Virtqueue, WRITE};
+
+use super::driver::TestDriver;
 use super::{BlkStatus, Queue, QueueError, SIZE, disk, pop};
 use crate::inflight::{InflightArea, InflightMemory, InflightShape};
 use crate::ring::{QueueParts, RingError};

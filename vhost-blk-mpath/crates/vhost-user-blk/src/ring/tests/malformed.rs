@@ -109,7 +109,7 @@ fn endless_chains() {
     assert_eq!(looped, ChainDefect::Endless);
     let looped_in_table = broken_by(INDIRECT_DESC, |driver| {
         driver.indirect_chain(0, TABLE, &READ);
-        driver.descriptor_at(TABLE + 32, (STATUS, 1, WRITE | NEXT, 2));
+        driver.write_descriptor(TABLE + 32, (STATUS, 1, WRITE | NEXT, 2));
     });
     assert_eq!(looped_in_table, ChainDefect::Endless);
 }
@@ -120,7 +120,7 @@ fn links_out_of_the_table() {
     assert_eq!(direct, ChainDefect::LinkOutOfTable(SIZE));
     let indirect = broken_by(INDIRECT_DESC, |driver| {
         driver.indirect_chain(0, TABLE, &READ);
-        driver.descriptor_at(TABLE + 32, (STATUS, 1, WRITE | NEXT, 3));
+        driver.write_descriptor(TABLE + 32, (STATUS, 1, WRITE | NEXT, 3));
     });
     assert_eq!(indirect, ChainDefect::LinkOutOfTable(3));
 }
@@ -147,7 +147,7 @@ fn bad_indirect_tables() {
     assert_bad(PACKED | INDIRECT_DESC, &after_others, "not alone, in a packed ring");
     let nested = broken_by(INDIRECT_DESC, |driver| {
         driver.indirect_chain(0, TABLE, &READ);
-        driver.descriptor_at(TABLE + 16, (TABLE, 48, INDIRECT, 0));
+        driver.write_descriptor(TABLE + 16, (TABLE, 48, INDIRECT, 0));
     });
     assert_eq!(nested, ChainDefect::BadIndirect);
 }

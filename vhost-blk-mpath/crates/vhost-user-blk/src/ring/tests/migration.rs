@@ -4,9 +4,10 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::rc::Rc;
 
-use super::driver::{
-    BUFFERS, DESCRIPTORS, EVENT_IDX, FORMATS, MEMORY_BYTES, PACKED, PAGE_BYTES, TestDriver, USED, WRITE,
-};
+use virtio_guest::features::{EVENT_IDX, FORMATS, PACKED};
+use virtio_guest::{Virtqueue, WRITE};
+
+use super::driver::{BUFFERS, DESCRIPTORS, MEMORY_BYTES, PAGE_BYTES, TestDriver, USED};
 use super::{BlkStatus, DATA, HEADER, Queue, READ, SIZE, STATUS, UNTOUCHED, disk, driver, pop};
 use crate::inflight::{InflightMemory, InflightShape};
 use crate::request::Op;
@@ -181,7 +182,7 @@ impl Migration {
             driver.make_available(head);
         }
         driver.migrate();
-        let shape = InflightShape { packed: driver.is_packed(), num_queues: 1, queue_size: driver.size };
+        let shape = InflightShape { packed: driver.is_packed(), num_queues: 1, queue_size: driver.ring.layout.size };
         let copy = RefCell::new(driver.snapshot());
         let inflight = shape.create().unwrap();
         Rc::new(Self { driver: RefCell::new(driver), shape, inflight, copy })

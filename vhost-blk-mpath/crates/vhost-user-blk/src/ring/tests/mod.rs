@@ -15,9 +15,10 @@ mod wakeups;
 
 use std::sync::Arc;
 
-use self::driver::{
-    BUFFERS, EVENT_IDX, FORMATS, INDIRECT, INDIRECT_DESC, MEMORY_BYTES, NEXT, PACKED, TestDriver, WRITE,
-};
+use virtio_guest::features::{EVENT_IDX, FORMATS, INDIRECT_DESC, PACKED};
+use virtio_guest::{INDIRECT, NEXT, Virtqueue, WRITE};
+
+use self::driver::{BUFFERS, MEMORY_BYTES, TestDriver};
 use super::{Queue, QueueError, RefusedRequests, Request};
 use crate::disk::{DiskGeometry, VirtioDisk};
 use crate::request::{BlkStatus, Op};

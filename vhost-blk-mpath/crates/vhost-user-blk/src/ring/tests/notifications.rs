@@ -19,12 +19,12 @@ fn the_driver_is_signalled_when_its_event_passes() {
         let mut driver = driver(format | EVENT_IDX);
         driver.chain(0, &READ);
         let mut queue = driver.queue(&disk());
-        driver.set_used_event(driver.places(9000, 3));
+        driver.set_used_event(driver.ring.places(9000, 3));
         assert_eq!(complete(&mut driver, &mut queue, 1), 1, "the first time, whatever the event says");
         assert_eq!(complete(&mut driver, &mut queue, 2), 0);
-        driver.set_used_event(driver.places(3, 3));
+        driver.set_used_event(driver.ring.places(3, 3));
         assert_eq!(complete(&mut driver, &mut queue, 1), 1);
-        driver.set_used_event(driver.places(6, 3));
+        driver.set_used_event(driver.ring.places(6, 3));
         assert_eq!(complete(&mut driver, &mut queue, 2), 0);
         assert_eq!(complete(&mut driver, &mut queue, 5), 1);
         queue.publish();
@@ -54,7 +54,7 @@ fn kicks_are_asked_for_by_event() {
         driver.chain(0, &READ);
         let mut queue = driver.queue(&disk());
         assert!(!queue.enable_notifications());
-        assert_eq!(driver.avail_event(), driver.bits(500));
+        assert_eq!(driver.avail_event(), driver.ring.bits(500));
         driver.make_available(0);
         driver.make_available(0);
         assert!(queue.enable_notifications(), "came before the event was set");
@@ -62,9 +62,9 @@ fn kicks_are_asked_for_by_event() {
         assert!(queue.enable_notifications());
         let _second = pop(&mut queue);
         queue.disable_notifications();
-        assert_eq!(driver.avail_event(), driver.bits(500 + driver.places(1, 3)));
+        assert_eq!(driver.avail_event(), driver.ring.bits(500 + driver.ring.places(1, 3)));
         assert!(!queue.enable_notifications());
-        assert_eq!(driver.avail_event(), driver.bits(500 + driver.places(2, 3)));
+        assert_eq!(driver.avail_event(), driver.ring.bits(500 + driver.ring.places(2, 3)));
     }
 }
 

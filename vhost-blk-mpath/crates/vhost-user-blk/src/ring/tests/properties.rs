@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use virtio_guest::features::{DISCARD, EVENT_IDX, FLUSH, INDIRECT_DESC, PACKED, WRITE_ZEROES};
+use virtio_guest::{NEXT, Virtqueue, WRITE};
 
-use super::driver::{
-    BUFFERS, DESCRIPTORS, DISCARD, EVENT_IDX, FLUSH, INDIRECT_DESC, MEMORY_BYTES, NEXT, PACKED, PAGE_BYTES, TestDriver,
-    USED, WRITE, WRITE_ZEROES,
-};
+use super::driver::{BUFFERS, DESCRIPTORS, MEMORY_BYTES, PAGE_BYTES, TestDriver, USED};
 use super::{BlkStatus, Queue, QueueError, Request};
 use crate::disk::{DiskGeometry, VirtioDisk};
 use crate::request::Op;
@@ -122,7 +121,7 @@ proptest! {
         }
         // Tables and headers for addresses in BUFFERS.
         for (i, descriptor) in indirect.iter().enumerate() {
-            driver.descriptor_at(BUFFERS + 0x400 + 16 * i as u64, *descriptor);
+            driver.write_descriptor(BUFFERS + 0x400 + 16 * i as u64, *descriptor);
         }
         for (i, &(kind, sector)) in headers.iter().enumerate() {
             driver.header(BUFFERS + 0x100 + 16 * i as u64, kind, sector);
@@ -138,7 +137,7 @@ proptest! {
             }
             // The available index may be invalid too.
             if extra != 0 && chunk.len() < 4 {
-                driver.set_available_idx(start.wrapping_add(extra));
+                driver.set_available_idx(start.wrapping_add(extra).into());
             }
             broken |= complete_all(&mut queue, &driver).is_some();
             if rings == Rings::OutOfReach && !broken && extra == 0 {
@@ -173,7 +172,7 @@ proptest! {
         driver.start_at(start);
         // In a table the third and fourth value are id and flags. Any values will do.
         for (i, descriptor) in indirect.iter().enumerate() {
-            driver.descriptor_at(BUFFERS + 0x400 + 16 * i as u64, *descriptor);
+            driver.write_descriptor(BUFFERS + 0x400 + 16 * i as u64, *descriptor);
         }
         for (i, &(kind, sector)) in headers.iter().enumerate() {
             driver.header(BUFFERS + 0x100 + 16 * i as u64, kind, sector);

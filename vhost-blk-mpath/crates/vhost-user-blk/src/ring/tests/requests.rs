@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use super::driver::{BUFFERS, CONFIG_WCE, DISCARD, FLUSH, TestDriver, WRITE, WRITE_ZEROES};
+use virtio_guest::features::{CONFIG_WCE, DISCARD, FLUSH, WRITE_ZEROES};
+use virtio_guest::{Virtqueue, WRITE};
+
+use super::driver::{BUFFERS, TestDriver};
 use super::{DATA, HEADER, SIZE, STATUS, UNTOUCHED};
 use crate::disk::{DiskGeometry, VirtioDisk};
 use crate::request::{BlkStatus, Op};

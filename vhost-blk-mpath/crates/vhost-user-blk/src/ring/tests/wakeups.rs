@@ -2,8 +2,10 @@
 //! other waits for it, in whatever order requests complete.
 
 use proptest::prelude::*;
+use virtio_guest::features::{EVENT_IDX, INDIRECT_DESC, PACKED};
+use virtio_guest::{Virtqueue, WRITE};
 
-use super::driver::{EVENT_IDX, INDIRECT_DESC, PACKED, TestDriver, WRITE};
+use super::driver::TestDriver;
 use super::{BlkStatus, DATA, HEADER, STATUS, TABLE, disk};
 use crate::ring::{Queue, Request};
 
@@ -134,7 +136,7 @@ impl World {
     /// With one descriptor, the request is in an indirect table.
     fn submit(&mut self, descriptors: u16) {
         let in_use: u16 = self.submitted.iter().map(|(.., descriptors)| descriptors).sum();
-        if descriptors == 2 || in_use + descriptors > self.driver.size {
+        if descriptors == 2 || in_use + descriptors > self.driver.ring.layout.size {
             return;
         }
         let Some(slot) = self.free_slots.pop() else { return };

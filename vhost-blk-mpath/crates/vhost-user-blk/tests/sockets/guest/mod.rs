@@ -4,7 +4,7 @@
 mod ring;
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
@@ -14,22 +14,18 @@ use std::time::{Duration, Instant};
 
 use patience::PATIENCE;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
+use rustix::fs::{FallocateFlags, fallocate};
 use vhost::vhost_user::message::{
     VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserInflight, VhostUserProtocolFeatures,
 };
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
-use vhost::{VhostBackend, VhostUserDirtyLogRegion, VhostUserMemoryRegionInfo, VringConfigData};
+use vhost::{VhostBackend, VhostUserMemoryRegionInfo};
+use virtio_guest::features::{PACKED, PROTOCOL_FEATURES, VERSION_1};
+use virtio_guest::{
+    DirtyLog, GUEST_START, PAGE_BYTES, RingLayout, Virtqueue, WRITE, memory_file, memory_region, ring_addresses,
+    set_vring_base,
+};
 use vmm_sys_util::eventfd::EventFd;
-
-pub(crate) const PROTOCOL_FEATURES: u64 = 1 << 30;
-pub(crate) const CONFIG_WCE: u64 = 1 << 11;
-pub(crate) const FLUSH: u64 = 1 << 9;
-pub(crate) const LOG_ALL: u64 = 1 << 26;
-pub(crate) const PACKED: u64 = 1 << 34;
-/// The features that make rings of each format.
-pub(crate) const FORMATS: [u64; 2] = [0, PACKED];
-const VERSION_1: u64 = 1 << 32;
 
 const QUEUE_SIZE: u16 = 64;
 /// Offsets in a queue's part of memory.
@@ -42,30 +38,19 @@ const REQUEST_BYTES: u64 = 0x1200;
 const STATUS: u64 = 0x10;
 const DATA: u64 = 0x200;
 
-/// Guest address and front-end address of the memory.
-const GUEST_START: u64 = 0x4000_0000;
-const USER_START: u64 = 0x7f00_0000_0000;
 pub(crate) const MEMORY_BYTES: u64 = 4 * QUEUE_BYTES;
-pub(crate) const PAGE_BYTES: u64 = 4096;
 
 /// A driver's ring with requests in slots. Each slot has three descriptors.
 pub(crate) struct Ring {
     pub(crate) index: usize,
-    /// Requests made available and seen used. In a packed ring they are counted in descriptors.
-    pub(crate) available: u16,
-    pub(crate) used: u16,
+    /// The ring has a chain of three buffers for each request.
+    pub(crate) driver: virtio_guest::Ring,
     pub(crate) kick: EventFd,
     pub(crate) call: EventFd,
     memory: File,
     /// A second memory that gets the driver's writes too.
     copy: Option<File>,
-    packed: bool,
 }
-
-/// Flags of a packed ring's descriptor, and the wrap counter beside an index.
-const AVAILABLE_FLAG: u16 = 1 << 7;
-const USED_FLAG: u16 = 1 << 15;
-const WRAP: u16 = 1 << 15;
 
 pub(crate) struct Guest {
     pub(crate) frontend: Frontend,
@@ -81,7 +66,7 @@ impl Guest {
 
     /// As [`connect`](Self::connect), on a stream that is connected.
     pub(crate) fn over(stream: UnixStream, features: u64) -> Self {
-        Self::arriving(stream, features, memory())
+        Self::arriving(stream, features, memory_file(MEMORY_BYTES))
     }
 
     /// Like [`over`](Self::over), for a guest that ran elsewhere before, with its memory.
@@ -105,7 +90,7 @@ impl Guest {
 
     /// A copy of the memory in another file.
     pub(crate) fn copy_memory(&self) -> File {
-        let copy = memory();
+        let copy = memory_file(MEMORY_BYTES);
         copy_pages(&self.memory, &copy, 0..Self::PAGES);
         copy
     }
@@ -156,12 +141,6 @@ impl Guest {
     pub(crate) fn set_inflight(&mut self, (told, file): &(VhostUserInflight, File)) {
         self.frontend.set_inflight_fd(told, file.as_raw_fd()).unwrap();
     }
-}
-
-fn memory() -> File {
-    let memory = File::from(memfd_create("guest", MemfdFlags::CLOEXEC).unwrap());
-    memory.set_len(MEMORY_BYTES).unwrap();
-    memory
 }
 
 fn page_of(memory: &File, page: u64) -> [u8; PAGE_BYTES as usize] {
@@ -217,13 +196,7 @@ fn negotiate(stream: UnixStream, features: u64) -> Frontend {
 
 impl Guest {
     pub(crate) fn region(&self) -> VhostUserMemoryRegionInfo {
-        VhostUserMemoryRegionInfo {
-            guest_phys_addr: GUEST_START,
-            memory_size: MEMORY_BYTES,
-            userspace_addr: USER_START,
-            mmap_offset: 0,
-            mmap_handle: self.memory.as_raw_fd(),
-        }
+        memory_region(&self.memory, MEMORY_BYTES)
     }
 
     pub(crate) fn share_memory(&self) {
@@ -231,16 +204,14 @@ impl Guest {
     }
 
     /// A new queue with complete set-up except for its kick descriptor.
-    pub(crate) fn set_up(&self, index: usize, base: u16) -> Ring {
+    pub(crate) fn set_up(&self, index: usize) -> Ring {
         let ring = Ring {
             index,
-            available: base,
-            used: base,
+            driver: virtio_guest::Ring::new(self.layout(index)),
             kick: EventFd::new(0).unwrap(),
             call: EventFd::new(0).unwrap(),
             memory: self.memory.try_clone().unwrap(),
             copy: None,
-            packed: self.packed,
         };
         self.tell(&ring, ring.position());
         ring
@@ -258,17 +229,19 @@ impl Guest {
 
     /// Passes the addresses of a queue, and whether its used ring is to be marked in the dirty log.
     pub(crate) fn set_addresses(&self, index: usize, logged: bool) {
-        let at = USER_START + index as u64 * QUEUE_BYTES;
-        let addresses = VringConfigData {
-            queue_max_size: QUEUE_SIZE,
-            queue_size: QUEUE_SIZE,
-            flags: u32::from(logged),
-            desc_table_addr: at,
-            used_ring_addr: at + USED,
-            avail_ring_addr: at + AVAILABLE,
-            log_addr: logged.then_some(GUEST_START + index as u64 * QUEUE_BYTES + USED),
-        };
-        self.frontend.set_vring_addr(index, &addresses).unwrap();
+        self.frontend.set_vring_addr(index, &ring_addresses(&self.layout(index), logged)).unwrap();
+    }
+
+    fn layout(&self, index: usize) -> RingLayout {
+        let start = GUEST_START + index as u64 * QUEUE_BYTES;
+        RingLayout {
+            is_packed: self.packed,
+            has_event_idx: false,
+            size: QUEUE_SIZE,
+            descriptors: start,
+            available: start + AVAILABLE,
+            used: start + USED,
+        }
     }
 
     /// Negotiates other features than at the connection.
@@ -277,29 +250,17 @@ impl Guest {
     }
 
     /// Bytes of a dirty log for all of memory.
-    pub(crate) const LOG_BYTES: u64 = (GUEST_START + MEMORY_BYTES) / PAGE_BYTES / 8;
+    pub(crate) const LOG_BYTES: u64 = DirtyLog::bytes_for(MEMORY_BYTES);
 
     /// Passes a dirty log of `bytes`, in a file of `file_bytes`.
-    pub(crate) fn set_log(&self, bytes: u64, file_bytes: u64) -> Result<File, vhost::Error> {
-        let log = File::from(memfd_create("log", MemfdFlags::CLOEXEC).unwrap());
-        log.set_len(file_bytes).unwrap();
-        let region = VhostUserDirtyLogRegion { mmap_size: bytes, mmap_offset: 0, mmap_handle: log.as_raw_fd() };
-        self.frontend.set_log_base(0, Some(region)).map(|()| log)
-    }
-
-    /// Takes the marked pages of guest memory, counted from its first page.
-    pub(crate) fn take_marked(log: &File) -> Vec<u64> {
-        let mut bits = vec![0; Self::LOG_BYTES as usize];
-        log.read_exact_at(&mut bits, 0).unwrap();
-        log.write_all_at(&vec![0; bits.len()], 0).unwrap();
-        let pages = 0..Self::LOG_BYTES * 8;
-        let marked = pages.filter(|page| bits[(page / 8) as usize] & 1 << (page % 8) != 0);
-        marked.map(|page| page.checked_sub(GUEST_START / PAGE_BYTES).expect("a page of the guest")).collect()
+    pub(crate) fn set_log(&self, bytes: u64, file_bytes: u64) -> Result<DirtyLog, vhost::Error> {
+        let log = DirtyLog::new(bytes, file_bytes);
+        self.frontend.set_log_base(0, Some(log.region())).map(|()| log)
     }
 
     /// A running queue.
     pub(crate) fn start(&mut self, index: usize) -> Ring {
-        let ring = self.set_up(index, 0);
+        let ring = self.set_up(index);
         self.run(&ring);
         ring
     }
@@ -317,20 +278,8 @@ impl Guest {
         self.restart(ring, position);
     }
 
-    /// The `vhost` crate sends only 16 bits of a position.
     pub(crate) fn set_vring_base(&self, index: usize, position: u32) {
-        if let Ok(base) = u16::try_from(position) {
-            return self.frontend.set_vring_base(index, base).unwrap();
-        }
-        // SAFETY: the descriptor is borrowed for this call only, while `frontend` lives.
-        let socket = unsafe { BorrowedFd::borrow_raw(self.frontend.as_raw_fd()) };
-        let mut socket = UnixStream::from(socket.try_clone_to_owned().unwrap());
-        // SET_VRING_BASE, version 1 with a reply wanted, 8 bytes.
-        let message: Vec<u8> = [10, 9, 8, index as u32, position].iter().flat_map(|word| word.to_le_bytes()).collect();
-        socket.write_all(&message).unwrap();
-        let mut reply = [0xff; 20];
-        socket.read_exact(&mut reply).unwrap();
-        assert_eq!(reply[12..], [0; 8], "refused");
+        set_vring_base(&self.frontend, index, position).unwrap();
     }
 
     fn run(&mut self, ring: &Ring) {

@@ -81,13 +81,4 @@ impl TestDriver {
             }
         }
     }
-
-    pub(crate) fn u16_at(&self, address: u64) -> u16 {
-        let bytes = self.read(address, 2);
-        u16::from_le_bytes([bytes[0], bytes[1]])
-    }
-
-    pub(crate) fn u32_at(&self, address: u64) -> u32 {
-        u32::from_le_bytes(self.read(address, 4).try_into().unwrap())
-    }
 }
