@@ -52,33 +52,51 @@ impl Fault {
     }
 }
 
-/// Prints all errors on stderr, one a line. Without errors, prints a line that says so.
+/// What a check says.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    /// The line that says that there are no errors.
+    pub(crate) success: Option<String>,
+    /// What only the daemon's user can check, and keys that protect less than others.
+    pub(crate) notes: Vec<String>,
+    pub(crate) errors: Vec<String>,
+}
+
+/// Prints notes and all errors on stderr, one a line. Without errors, prints a line that says so.
 pub(crate) fn check(args: Args) -> ExitCode {
-    let errors = match args.into_checked() {
-        Ok(Checked { file, config }) => {
-            let faults = of_this_host(&config);
-            if faults.is_empty() {
-                let source = file.map_or_else(|| "the flags".into(), |(file, _)| file.display().to_string());
-                let count = config.disks.iter().map(|disk| DiskSettings::all(disk).len()).sum::<usize>();
-                // A reader that has closed its end wants no answer.
-                let _ = writeln!(io::stdout(), "{source}: no errors; disks: {count}");
-                return ExitCode::SUCCESS;
-            }
-            faults.iter().map(|fault| fault.shown(file.as_ref())).collect()
-        }
-        Err(errors) => errors.iter().map(RunError::to_string).collect::<Vec<_>>(),
-    };
-    for error in errors {
-        let _ = writeln!(io::stderr(), "{error}");
+    let Findings { success, notes, errors } = find(args);
+    // A reader that has closed its end wants no answer.
+    for line in notes.iter().chain(&errors) {
+        let _ = writeln!(io::stderr(), "{line}");
     }
-    ExitCode::from(ERRORS)
+    let Some(line) = success else { return ExitCode::from(ERRORS) };
+    let _ = writeln!(io::stdout(), "{line}");
+    ExitCode::SUCCESS
+}
+
+/// All errors of the configuration and of this host.
+pub(crate) fn find(args: Args) -> Findings {
+    let Checked { file, config } = match args.into_checked() {
+        Ok(checked) => checked,
+        Err(errors) => {
+            return Findings { errors: errors.iter().map(RunError::to_string).collect(), ..Findings::default() };
+        }
+    };
+    let mut notes = Vec::new();
+    let faults = of_this_host(&config, &mut notes);
+    let success = faults.is_empty().then(|| {
+        let source = file.as_ref().map_or_else(|| "the flags".into(), |(file, _)| file.display().to_string());
+        let count = config.disks.iter().map(|disk| DiskSettings::all(disk).len()).sum::<usize>();
+        format!("{source}: no errors; disks: {count}")
+    });
+    Findings { success, notes, errors: faults.iter().map(|fault| fault.shown(file.as_ref())).collect() }
 }
 
 /// What this host lacks: the identity, keys, accounts, the directories of the sockets, and the address of the metrics.
-fn of_this_host(config: &Config) -> Vec<Fault> {
+fn of_this_host(config: &Config, notes: &mut Vec<String>) -> Vec<Fault> {
     let mut faults = Vec::new();
     faults.extend(host::identity(config).err().map(Fault::new));
-    faults.extend(config.disks.iter().enumerate().flat_map(|(index, disk)| secrets(index, disk)));
+    faults.extend(config.disks.iter().enumerate().flat_map(|(index, disk)| secrets(index, disk, notes)));
     faults.extend(location::conflicts(config).into_iter().map(Fault::new));
     let api = socket::check(&config.api, Role::Api, &config.api_access());
     faults.extend(api.into_iter().map(|error| Fault::of_setting("api", error)));
@@ -94,18 +112,15 @@ fn of_this_host(config: &Config) -> Vec<Fault> {
     faults
 }
 
-/// The errors in the files of keys and secrets. Reports what only the daemon's user can check, and keys that protect less than others.
-fn secrets(index: usize, disk: &DiskConfig) -> impl Iterator<Item = Fault> {
+/// The errors in the files of keys and secrets.
+fn secrets(index: usize, disk: &DiskConfig, notes: &mut Vec<String>) -> Vec<Fault> {
     if disk.leaves_controller_unproven() {
-        let _ = writeln!(io::stderr(), "warning: disk {}: {UNPROVEN_CONTROLLER}", disk.name);
+        notes.push(format!("warning: disk {}: {UNPROVEN_CONTROLLER}", disk.name));
     }
     let check = SecretCheck::of(disk);
-    for unchecked in check.unchecked {
-        // A reader that has closed its end wants no answer.
-        let _ = writeln!(io::stderr(), "{unchecked}");
-    }
-    let errors = check.errors.into_iter();
-    errors.map(move |(setting, error)| Fault::of_disk(&disk.name, &format!("disks[{index}].{setting}"), error))
+    notes.extend(check.unchecked.iter().map(ToString::to_string));
+    let fault = |(setting, error)| Fault::of_disk(&disk.name, &format!("disks[{index}].{setting}"), error);
+    check.errors.into_iter().map(fault).collect()
 }
 
 /// Errors of the sockets of a disk and of the disks that share its paths.

@@ -25,6 +25,8 @@ mod service;
 mod signals;
 mod sockets;
 mod subsystem;
+#[cfg(test)]
+mod tests;
 mod transport;
 mod upgrade;
 

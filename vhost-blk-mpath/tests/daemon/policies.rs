@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use mpath_api::types::{PathSelector, SetPolicy};
 use mpath_api::{PolicyClass, PolicyKind};
 
-use crate::bad_input::refused_file;
 use crate::support::{
     Daemon, DaemonDirectory, NQN, Target, Verification, VerificationSetup, eventually, inject, program,
 };
@@ -107,15 +106,4 @@ fn a_file_may_set_parameters_and_split_by_class() {
     assert_eq!(detail.policies.iter().map(|policy| &*policy.class).collect::<Vec<_>>(), ["read", "write"]);
     let of = |class: &str| detail.paths.iter().find(|path| path.class == class).unwrap().estimate;
     assert!(of("read").age.is_some() && of("write").age.is_none(), "{detail:?}");
-}
-
-#[test]
-fn an_invalid_parameter_is_located() {
-    let disk = "disks:\n  - socket-path: /tmp/s\n    policy: {name: latency-rr, threshold: 0.5}\n";
-    let (refusal, file) = refused_file(disk);
-    refusal.says(
-        2,
-        &[&format!("{file}:3:"), "latency-rr", "'threshold' is '0.5'", "1 to 10", "default 1.25", "probe-cost"],
-    );
-    refusal.alone();
 }

@@ -18,7 +18,7 @@ mod verification;
 
 pub(crate) use bystanders::{Bystanders, Periods, RequestTime};
 pub(crate) use cases::at_once;
-pub(crate) use daemon::{Daemon, DaemonDirectory, LASTING, Refusal, inject, program, set_policy};
+pub(crate) use daemon::{Daemon, DaemonDirectory, LASTING, inject, program, set_policy};
 pub(crate) use disk::Disk;
 pub(crate) use disks::{disk, sharer, socket_of, target_of};
 pub(crate) use faulty_guest::{FaultyGuest, REQUESTS as FAULTY_REQUESTS};
