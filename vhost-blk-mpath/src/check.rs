@@ -52,12 +52,12 @@ impl Fault {
     }
 }
 
-/// What a check says.
+/// The outcome of a check, in lines to print.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
-    /// The line that says that there are no errors.
+    /// The line for a configuration without errors.
     pub(crate) success: Option<String>,
-    /// What only the daemon's user can check, and keys that protect less than others.
+    /// Files that only the daemon's user can check, and keys that protect less than others.
     pub(crate) notes: Vec<String>,
     pub(crate) errors: Vec<String>,
 }

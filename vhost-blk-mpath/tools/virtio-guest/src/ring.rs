@@ -14,7 +14,7 @@ pub const INDIRECT: u16 = 4;
 /// Flags of a packed ring's descriptor. With one of the two it is available, with both or none it is used.
 const AVAILABLE: u16 = 1 << 7;
 const USED: u16 = 1 << 15;
-/// The wrap counter beside an index.
+/// The wrap counter, in a word with an index.
 const WRAP: u16 = 1 << 15;
 
 /// The modes of event suppression in a packed ring.
