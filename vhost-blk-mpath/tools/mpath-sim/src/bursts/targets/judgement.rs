@@ -39,12 +39,12 @@ fn param(name: &str) -> f64 {
 }
 
 /// The largest share of the service that bursts get.
-pub(super) fn share() -> f64 {
+pub fn share() -> f64 {
     param("share")
 }
 
 /// The longest time for which bursts hold bulk back, in ms.
-pub(super) fn gap_ms() -> f64 {
+pub fn gap_ms() -> f64 {
     param("gap")
 }
 

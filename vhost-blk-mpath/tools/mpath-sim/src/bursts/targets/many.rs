@@ -23,17 +23,27 @@ pub(super) fn targets(seed: u64) -> Vec<Target> {
     targets
 }
 
+/// The largest mean, in ms, that bursts of several flows may have where `iops` requests are served in a second. A flow begins again
+/// when its burst is answered, so the mean does not depend on the order of service.
+pub fn at_once_ms(flows: usize, count: u32, pause: Duration, iops: f64) -> f64 {
+    let all = flows as f64 * f64::from(count);
+    (all / (share() * iops) - pause.as_secs_f64()).max(all / iops) * 1e3
+}
+
+/// The time of a turn of each flow that bursts, in ms. For the tail, each flow may be the last one in its turn.
+pub fn turns_ms(flows: usize, iops: f64) -> f64 {
+    flows as f64 * turn() / (share() * iops) * 1e3
+}
+
 fn at_once(seed: u64) -> [Target; 2] {
     let (mut mean, mut tail) = (Worst::default(), Worst::default());
     let (iops, grace) = (USUAL.iops(), grace_ms(&USUAL));
     for count in [8, 32, 128] {
         for flows in MANY {
             let with = in_front(ours(), &vec![interactive(count); flows], 16, seed);
-            let all = flows as f64 * f64::from(count);
-            let bound = |pause: f64| (all / (share() * iops) - pause).max(all / iops) * 1e3 + grace;
-            let turns = flows as f64 * turn() / (share() * iops) * 1e3;
+            let turns = turns_ms(flows, iops);
             // Pauses vary by a tenth.
-            let [bound, longest] = [1.0, 0.9].map(|times| bound(times * PAUSE.as_secs_f64()));
+            let [bound, longest] = [1.0, 0.9].map(|times| at_once_ms(flows, count, PAUSE.mul_f64(times), iops) + grace);
             let (measured, p99) = (with.mean_burst_ms(0..flows), with.burst_ms(0..flows, 0.99));
             mean.add(measured / bound - 1.0, format!("{flows} × {count}: {measured:.1} ms of {bound:.1}"));
             tail.add(

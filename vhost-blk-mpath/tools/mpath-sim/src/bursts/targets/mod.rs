@@ -12,8 +12,8 @@ mod services;
 mod shares;
 
 pub use alone::{BUSY, COUNTS};
-pub use judgement::Target;
-pub use many::{ATTACKS, MANY, attacked};
+pub use judgement::{Target, gap_ms, share};
+pub use many::{ATTACKS, MANY, at_once_ms, attacked, turns_ms};
 pub use shares::{SIZES, jains, sustained};
 
 /// Measures and judges all targets, for one seed.

@@ -3,6 +3,7 @@
 use crate::rows::{BUSY_FLOWS, COUNT, Flows, LIMIT_IOPS, LONGER, RowSpec, STACKS, Table, stack_name};
 use mpath_core::SchedulerKind;
 use mpath_sim::bursts::scenario::{PAUSE, SLOTS};
+use mpath_sim::bursts::targets::{at_once_ms, gap_ms, share, turns_ms};
 use vublk_bench::harness::{Case, Cell, Limit, Results, Row, Spread, Target};
 
 pub(crate) const FIFO: &str = SchedulerKind::Fifo.name();
@@ -17,11 +18,6 @@ const CREDIT: u32 = 64;
 /// A difference within the spread of the rounds counts as none. At most this much spread counts, in percent.
 const MOST_SPREAD: f64 = 3.0;
 
-/// Defaults of `burst-credit`: the share of the service that bursts may have, a turn of a flow in requests of 4 KiB, and for how long
-/// bursts may hold busy flows back.
-const SHARE: f64 = 0.75;
-const TURN: f64 = 8.0;
-const GAP_MS: f64 = 150.0;
 /// The requests that the allowance holds: bursts may get this many requests more than their share, over all of a cell.
 const SAVED_UP: f64 = 64.0;
 
@@ -103,10 +99,10 @@ pub(crate) fn targets(results: &Results) -> Vec<Target> {
         target(
             "`burst-credit`: no time above `gap` and a service without an answer to any busy flow",
             sustained(),
-            |row| row.ours("longest_gap_ms", |gap| gap.max, &[Limit::AtMost(GAP_MS + service_ms)], "ms"),
+            |row| row.ours("longest_gap_ms", |gap| gap.max, &[Limit::AtMost(gap_ms() + service_ms)], "ms"),
         ),
         target("`burst-credit`: attackers together have ≤ `share`, 75 %, and these 64 requests", &attacks, |row| {
-            row.ours("attackers_percent", |part| part.median, &[Limit::AtMost(100.0 * SHARE + saved_up)], "%")
+            row.ours("attackers_percent", |part| part.median, &[Limit::AtMost(100.0 * share() + saved_up)], "%")
         }),
         target(
             "`burst-credit`: a flow within a turn and its share has p99 ≤ floor + 1.1 services with 4 attackers",
@@ -170,15 +166,12 @@ impl Judged<'_> {
         self.case(OURS, self.row.median(OURS, figure), limit, "ms")
     }
 
-    /// The largest mean and the largest p99 that bursts of m flows may have. A flow begins again when its burst is answered, so
-    /// the mean does not depend on the order of service. For the p99, each flow may be the last one in its turn.
+    /// The largest mean and the largest p99 that bursts of m flows may have.
     fn many_ms(&self, cell: &Cell) -> Option<[f64; 2]> {
         let Flows { flows, count } = self.spec.interactive;
-        let per_second = cell.median("iops")?;
-        let (requests, turns) = (flows as f64 * f64::from(count), flows as f64 * TURN);
-        let seconds = (requests / (SHARE * per_second) - PAUSE.as_secs_f64()).max(requests / per_second);
-        let mean = seconds * 1e3 + SERVICES * service_ms(self.results, self.stack)?;
-        Some([mean, mean + turns / (SHARE * per_second) * 1e3])
+        let iops = cell.median("iops")?;
+        let mean = at_once_ms(flows, count, PAUSE, iops) + SERVICES * service_ms(self.results, self.stack)?;
+        Some([mean, mean + turns_ms(flows, iops)])
     }
 
     fn throughput(&self, scheduler: &str) -> Option<Case> {
@@ -193,7 +186,6 @@ impl Judged<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mpath_core::SchedulerSpec;
     use vublk_bench::harness::{Machine, Sample};
 
     /// Every row with floors of N + 9 ms, so a service of 10 ms, and bursts that take `beyond` more.
@@ -287,14 +279,6 @@ mod tests {
         };
         // 24.7 and 11 of 32 requests, 8.2 for 8; all others together have three quarters.
         assert_eq!((bounds(0), bounds(1), bounds(6)), ([36.0, 44.0], [60.0, 77.0], [488.0, 620.0]));
-    }
-
-    #[test]
-    fn the_defaults_are_those_of_the_scheduler() {
-        let ours = SchedulerSpec::from(SchedulerKind::BurstCredit);
-        let params: Vec<String> = ours.params().map(|(param, text)| format!("{}={text}", param.name())).collect();
-        let burst = TURN * 32.0 * (4096.0 + 16384.0);
-        assert_eq!(params.join(" "), format!("burst={burst} share={SHARE} gap={GAP_MS}ms io-cost=16384"));
     }
 
     #[test]
