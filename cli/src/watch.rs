@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use clap::{Arg, ArgMatches, Command};
+use mpath_api::parse_time;
 
 use crate::output::{Output, write};
 use crate::{Failure, Format, Kind};
@@ -37,9 +38,8 @@ const OPTION: &str = "watch";
 /// The time between two rounds, of `--watch` and of `top`.
 pub(crate) fn interval(text: &str) -> Result<Duration, String> {
     let advice = "give a time and its unit, 100ms to 1h, such as 2s";
-    let time = humantime::parse_duration(text).map_err(|error| format!("{error}; {advice}"))?;
-    let is_in_range = (Duration::from_millis(100)..=Duration::from_secs(3600)).contains(&time);
-    if is_in_range { Ok(time) } else { Err(format!("out of range; {advice}")) }
+    let is_in_range = |time: &Duration| (Duration::from_millis(100)..=Duration::from_secs(3600)).contains(time);
+    parse_time(text).filter(is_in_range).ok_or_else(|| format!("no interval; {advice}"))
 }
 
 /// Adds the option to every command that shows something.

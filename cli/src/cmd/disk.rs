@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Subcommand;
-use mpath_api::DiskFlags;
 use mpath_api::client::Client;
-use mpath_api::config::{DiskConfig, DiskList, KeyFileError, LoadError, SocketPathError};
+use mpath_api::config::{DiskConfig, DiskList, KeyFileError, LoadError, SocketPath};
 use mpath_api::types::{Disk, FenceWaits, MovedRequests, PathCounts, RemovedDisk};
+use mpath_api::{DiskFlags, ValueError};
 
 use super::{DiskArg, ms, status};
 use crate::Failure;
@@ -85,7 +85,7 @@ pub(crate) enum RelativePathError {
     NoDirectory { setting: &'static str, path: String, source: io::Error },
     /// The absolute path is no socket path.
     #[error("socket-path: {0}")]
-    Socket(#[from] SocketPathError),
+    Socket(#[from] ValueError),
     /// The absolute path is no path of a key file.
     #[error("{setting}: {source}")]
     KeyFile { setting: &'static str, source: KeyFileError },
@@ -96,7 +96,7 @@ fn make_absolute(disk: &mut DiskConfig) -> Result<(), RelativePathError> {
     let sharers = disk.share_paths_with.iter_mut().map(|sharer| &mut sharer.socket_path);
     for socket in sharers.chain([&mut disk.socket_path]) {
         if let Some(path) = absolute("socket-path", socket.as_path())? {
-            let not_utf8 = || SocketPathError { text: path.display().to_string() };
+            let not_utf8 = || SocketPath::refused(&path.display().to_string());
             *socket = path.to_str().ok_or_else(not_utf8)?.parse()?;
         }
     }

@@ -7,7 +7,7 @@ use mpath_api::types::{
     InjectedRate, InjectedShare, InjectedStatus, Injection, InjectionError, InjectionInForce, PathSelector,
     SetInjection,
 };
-use mpath_api::{one_of, parse_bytes, usage_line};
+use mpath_api::{one_of, usage_line};
 
 use super::DiskArg;
 use crate::Failure;
@@ -52,19 +52,19 @@ pub(crate) struct SetArgs {
 #[derive(Debug, Args)]
 struct InjectionArgs {
     /// Added latency, 1us to 60s, such as 500us, 30ms or 1.5s
-    #[arg(long, value_name = "TIME", value_parser = latency)]
+    #[arg(long, value_name = "TIME")]
     latency: Option<InjectedLatency>,
     /// Jitter of the added latency, 1us to 60s, such as 5ms
-    #[arg(long, value_name = "TIME", value_parser = latency)]
+    #[arg(long, value_name = "TIME")]
     jitter: Option<InjectedLatency>,
     /// Distribution of the jitter [default: uniform]
     #[arg(long, value_name = "NAME", value_parser = one_of::<InjectedDistribution>(InjectedDistribution::NAMES))]
     distribution: Option<InjectedDistribution>,
     /// Bandwidth in bytes per second, 64KiB to 100GiB, such as 100MiB
-    #[arg(long, value_name = "BYTES", value_parser = rate)]
+    #[arg(long, value_name = "BYTES")]
     rate: Option<InjectedRate>,
     /// Share of I/Os that fail, 0.0001% to 100%, such as 1% or 0.01
-    #[arg(long, value_name = "SHARE", value_parser = share)]
+    #[arg(long, value_name = "SHARE")]
     error_rate: Option<InjectedShare>,
     /// Status of failing I/Os [default: path-error]
     #[arg(long, value_name = "NAME", value_parser = one_of::<InjectedStatus>(InjectedStatus::NAMES))]
@@ -87,7 +87,7 @@ struct InjectionArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     seed: u64,
     /// End the injection by itself after this time, 1ms to 24h, such as 30s or 5m [default: stays until it is cleared]
-    #[arg(long = "for", value_name = "TIME", value_parser = lasting)]
+    #[arg(long = "for", value_name = "TIME")]
     lasting: Option<InjectedMilliseconds>,
 }
 
@@ -168,85 +168,4 @@ fn for_people(paths: &[InjectedPath], header: &'static str) -> Table {
         ]
     };
     table(columns, paths.iter().map(row))
-}
-
-fn latency(text: &str) -> Result<InjectedLatency, String> {
-    let latency = humantime::parse_duration(text)
-        .map_err(|error| format!("{error}; give a time and its unit, 1us to 60s, such as 30ms"))?;
-    InjectedLatency::try_from(latency).map_err(|error| error.to_string())
-}
-
-fn lasting(text: &str) -> Result<InjectedMilliseconds, String> {
-    let time = humantime::parse_duration(text)
-        .map_err(|error| format!("{error}; give a time and its unit, 1ms to 24h, such as 30s"))?;
-    InjectedMilliseconds::try_from(time.as_millis() as u64).map_err(|error| error.to_string())
-}
-
-fn rate(text: &str) -> Result<InjectedRate, String> {
-    let bytes = parse_bytes(text).ok_or("not a number of bytes; give 64KiB to 100GiB, such as 100MiB")?;
-    InjectedRate::try_from(bytes).map_err(|error| error.to_string())
-}
-
-// The cast saturates. Negative values and NaN become 0, which is refused.
-#[allow(clippy::cast_sign_loss)]
-fn share(text: &str) -> Result<InjectedShare, String> {
-    let (number, scale) = text.strip_suffix('%').map_or((text, 1e6), |percent| (percent, 1e4));
-    let number: f64 = number.parse().map_err(|_| "not a share; give 0.0001% to 100%, such as 1% or 0.01")?;
-    InjectedShare::try_from((number * scale).round() as u64).map_err(|error| error.to_string())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn latencies() {
-        for (text, us) in
-            [("30ms", 30_000), ("500us", 500), ("1.5s", 1_500_000), ("1s 1us", 1_000_001), ("1min", 60_000_000)]
-        {
-            assert_eq!(latency(text).map(u64::from), Ok(us), "{text}");
-        }
-        for (text, part) in [
-            ("30", "unit"),
-            ("", "empty"),
-            ("ms", "number"),
-            ("-1ms", "number"),
-            ("30 parsecs", "parsecs"),
-            ("0ms", "1us to 60s, not 0ns"),
-            ("1ns", "1us to 60s, not 1ns"),
-            ("61s", "1us to 60s, not 61s"),
-            ("999999999999y", "large"),
-        ] {
-            let error = latency(text).unwrap_err();
-            assert!(error.contains(part) && !error.contains('\n'), "{text}: {error}");
-        }
-    }
-
-    #[test]
-    fn times_after_which_an_injection_ends() {
-        for (text, ms) in [("30s", 30_000), ("5m", 300_000), ("1ms", 1), ("24h", 86_400_000)] {
-            assert_eq!(lasting(text).map(u64::from), Ok(ms), "{text}");
-        }
-        for (text, part) in [("30", "such as 30s"), ("0s", "1ms to 24h"), ("25h", "1ms to 24h"), ("1us", "1ms to 24h")]
-        {
-            let error = lasting(text).unwrap_err();
-            assert!(error.contains(part), "{text}: {error}");
-        }
-    }
-
-    #[test]
-    fn rates_and_shares() {
-        for (text, bytes) in [("65536", 65536), ("64KiB", 65536), ("100MiB", 100 << 20), ("100GiB", 100 << 30)] {
-            assert_eq!(rate(text).map(u64::from), Ok(bytes), "{text}");
-        }
-        for bad in ["", "65535", "1MB", "MiB", "-1MiB", "1.5MiB", "101GiB", "99999999999999999GiB", "1Mi\u{e4}"] {
-            assert!(rate(bad).unwrap_err().contains("64KiB to 100GiB"), "{bad}");
-        }
-        for (text, ppm) in [("1%", 10_000), ("0.01", 10_000), ("100%", 1_000_000), ("1", 1_000_000), ("0.0001%", 1)] {
-            assert_eq!(share(text).map(u64::from), Ok(ppm), "{text}");
-        }
-        for bad in ["", "%", "0", "101%", "1.1", "-1%", "nan", "inf", "1 %x", "0.00001%"] {
-            assert!(share(bad).unwrap_err().contains("0.0001% to 100%"), "{bad}");
-        }
-    }
 }

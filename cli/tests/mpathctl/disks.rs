@@ -377,7 +377,7 @@ disk1   off        off     1s          -          -              0
         (&["limit", "set"][..], "--iops"),
         (&["limit", "set", "--iops", "0"], "`0` is not off or a number of requests per second from 1 to 1000000000"),
         (&["limit", "set", "--bandwidth", "1MB"], "`1MB` is not off or a number of bytes per second from 4KiB to 1TiB"),
-        (&["limit", "set", "--burst", "1h"], "`1h` is not a time from 0ms to 3600s"),
+        (&["limit", "set", "--burst", "2h"], "`2h` is not a time from 0ms to 3600s"),
     ] {
         let (code, stdout, stderr) = finish(&mut mpathctl(words));
         assert!((code, &*stdout) == (2, "") && stderr.contains(part), "{stderr}");

@@ -64,7 +64,7 @@ fn a_wrong_value_prints_one_line_and_exits_with_2() {
         (&["policy", "set", "fastest"][..], &["fastest", "latency-rr"][..]),
         (&["policy", "set", "latency-rr", "--param", "threshold"], &["--param", "NAME=VALUE"]),
         (&["policy", "set", "numa", "--class", "flush"], &["--class", "flush", "read, write"]),
-        (&["inject", "set", "1", "--latency", "30"], &["'30'", "give a time and its unit", "such as 30ms"]),
+        (&["inject", "set", "1", "--latency", "30"], &["'30'", "give a value such as 30ms"]),
         (&["inject", "set", "1", "--latency", "1\n2"], &["'1 2'"]),
         (&["inject", "set", "1", "--latency", "0ms"], &["1us to 60s"]),
         (&["inject", "set", "1", "--latency", "2min"], &["1us to 60s"]),

@@ -15,10 +15,10 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use mpath_api::Config;
-use mpath_api::config::{DiskConfig, SocketAccess, SocketPath, SocketPathError};
+use mpath_api::config::{DiskConfig, SocketAccess, SocketPath};
 use mpath_api::server::Server;
 use mpath_api::socket::{BindError, ListeningSocket, Role};
+use mpath_api::{Config, ValueError};
 use rustix::io::Errno;
 use rustix::net::sockopt::{socket_acceptconn, socket_domain, socket_type};
 use rustix::net::{AddressFamily, SocketType, getpeername};
@@ -67,7 +67,7 @@ pub(crate) enum ActivationError {
     )]
     Count { value: String },
     #[error("{descriptor}: {source}; bind the socket to another path")]
-    Path { descriptor: Descriptor, source: SocketPathError },
+    Path { descriptor: Descriptor, source: ValueError },
     #[error("{descriptor}: the path of the socket, {}, is not UTF-8; bind the socket to another path", path.display())]
     NotUtf8 { descriptor: Descriptor, path: PathBuf },
 }

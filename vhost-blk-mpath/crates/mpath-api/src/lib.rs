@@ -27,9 +27,9 @@ pub use config::Config;
 pub use disk_flags::{DiskFlags, DiskFlagsError};
 pub use mpath_core::{
     ClassPolicies, ParamError, PolicyChange, PolicyClass, PolicyKind, PolicySpec, SchedulerChange, SchedulerKind,
-    SchedulerSpec,
+    SchedulerSpec, parse_bytes, parse_time,
 };
-pub use text::{parse_bytes, similar_name};
+pub use text::{ValueError, deserialize_text, similar_name};
 pub use usage::usage_line;
 
 /// The default socket of the API, for daemon and clients.

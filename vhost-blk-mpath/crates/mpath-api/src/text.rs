@@ -1,13 +1,110 @@
 //! Decides: an unknown key is taken for a misspelt one (`name_meant_key`).
 //!
-//! Texts: types that are read and written as one word, numbers of bytes, and errors about keys.
+//! Texts: types that are read and written as one word, and errors about keys.
 
-/// Implements `Serialize` by `Display` and `Deserialize` by `FromStr`.
+use std::fmt::{self, Display};
+use std::marker::PhantomData;
+use std::str::FromStr;
+
+use serde::Deserializer;
+use serde::de::{Error, Unexpected, Visitor};
+
+/// A text that is no value of a setting.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is {verdict}")]
+pub struct ValueError {
+    /// The text.
+    pub text: String,
+    /// What it is not, and what to give.
+    pub verdict: String,
+}
+
+impl ValueError {
+    pub(crate) fn new(text: &str, verdict: impl Into<String>) -> Self {
+        Self { text: text.into(), verdict: verdict.into() }
+    }
+
+    /// The error for a text that is not what is expected.
+    pub(crate) fn not(text: &str, expected: impl Display) -> Self {
+        Self::new(text, format!("not {expected}"))
+    }
+}
+
+/// Reads a value by `FromStr`.
 ///
 /// The visitor parses, so that the YAML reader gives an error the line and column of the value and not those of its parent.
+struct TextVisitor<E, T> {
+    expected: E,
+    /// Whether a number stands for its text.
+    takes_numbers: bool,
+    of: PhantomData<T>,
+}
+
+impl<E: Display, T: FromStr<Err: Display>> TextVisitor<E, T> {
+    /// A number of any size, so that every wrong number gets the same message.
+    fn number<F: Error>(self, number: impl Display, kind: Unexpected<'_>) -> Result<T, F> {
+        if self.takes_numbers { self.visit_str(&number.to_string()) } else { Err(F::invalid_type(kind, &self)) }
+    }
+}
+
+impl<E: Display, T: FromStr<Err: Display>> Visitor<'_> for TextVisitor<E, T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.expected.fmt(f)
+    }
+
+    fn visit_str<F: Error>(self, text: &str) -> Result<T, F> {
+        text.parse().map_err(F::custom)
+    }
+
+    fn visit_u64<F: Error>(self, number: u64) -> Result<T, F> {
+        self.number(number, Unexpected::Unsigned(number))
+    }
+
+    fn visit_i64<F: Error>(self, number: i64) -> Result<T, F> {
+        self.number(number, Unexpected::Signed(number))
+    }
+
+    fn visit_u128<F: Error>(self, number: u128) -> Result<T, F> {
+        self.number(number, Unexpected::Other("integer"))
+    }
+
+    fn visit_i128<F: Error>(self, number: i128) -> Result<T, F> {
+        self.number(number, Unexpected::Other("integer"))
+    }
+
+    // `off` is a truth value in YAML 1.1.
+    fn visit_bool<F: Error>(self, value: bool) -> Result<T, F> {
+        let word = if value { "on" } else { "off" };
+        word.parse().map_err(|_| F::invalid_type(Unexpected::Bool(value), &self))
+    }
+
+    fn visit_unit<F: Error>(self) -> Result<T, F> {
+        Err(F::invalid_value(Unexpected::Other("nothing"), &self))
+    }
+}
+
+/// Reads a text by `FromStr`.
+pub fn deserialize_text<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(
+    deserializer: D,
+    expected: impl Display,
+) -> Result<T, D::Error> {
+    deserializer.deserialize_str(TextVisitor { expected, takes_numbers: false, of: PhantomData })
+}
+
+/// Reads a text, or the text of a number, by `FromStr`.
+pub(crate) fn text_or_number<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(
+    deserializer: D,
+    expected: impl Display,
+) -> Result<T, D::Error> {
+    deserializer.deserialize_any(TextVisitor { expected, takes_numbers: true, of: PhantomData })
+}
+
+/// Implements `Serialize` by `Display` and `Deserialize` by `FromStr`.
 #[macro_export]
 macro_rules! text_serde {
-    ($type:ty, $expected:literal) => {
+    ($type:ty, $expected:expr) => {
         impl serde::Serialize for $type {
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 serializer.collect_str(self)
@@ -16,17 +113,7 @@ macro_rules! text_serde {
 
         impl<'de> serde::Deserialize<'de> for $type {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                struct Visitor;
-                impl serde::de::Visitor<'_> for Visitor {
-                    type Value = $type;
-                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                        f.write_str($expected)
-                    }
-                    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<$type, E> {
-                        text.parse().map_err(E::custom)
-                    }
-                }
-                deserializer.deserialize_str(Visitor)
+                $crate::deserialize_text(deserializer, $expected)
             }
         }
     };
@@ -36,21 +123,6 @@ pub(crate) use text_serde;
 
 /// The least similarity of a misspelt name and the name that is meant, from 0 to 1.
 const SIMILAR: f64 = 0.8;
-
-/// Parses a number of bytes: digits, then KiB, MiB, GiB, TiB or nothing.
-#[must_use]
-pub fn parse_bytes(text: &str) -> Option<u64> {
-    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let shift = match &text[digits.len()..] {
-        "" => 0,
-        "KiB" => 10,
-        "MiB" => 20,
-        "GiB" => 30,
-        "TiB" => 40,
-        _ => return None,
-    };
-    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
-}
 
 /// The name that a misspelt one is most similar to, if any is similar enough to be meant.
 #[must_use]

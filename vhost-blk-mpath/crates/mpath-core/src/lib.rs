@@ -66,6 +66,7 @@ mod stats;
 mod timers;
 mod times;
 mod unflushed;
+mod units;
 mod usable_paths;
 mod window;
 
@@ -95,5 +96,6 @@ pub use slow_requests::SlowRequest;
 pub use stats::{ClassStats, GroupStats, HedgeCounts, PathStats};
 pub use times::{TIME_BUCKETS_NS, Times};
 pub use unflushed::UnflushedPaths;
+pub use units::{bytes_text, decimal_text, parse_bytes, parse_decimal, parse_time, time_text};
 pub use usable_paths::UsablePaths;
 pub use window::Window;

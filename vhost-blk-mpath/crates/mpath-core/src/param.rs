@@ -3,6 +3,8 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use crate::units::{decimal_text, parse_bytes, parse_decimal, parse_us, time_text};
+
 /// The number of paths in a [`Scale::PerPath`] value: one byte each.
 const PER_PATH: usize = 8;
 /// The largest number of a [`Scale::PerPath`] value. Source: `dm-ps-service-time.c`, `ST_MAX_RELATIVE_THROUGHPUT`.
@@ -128,13 +130,8 @@ impl Param {
     pub(crate) fn text(&self, value: u64) -> String {
         match self.scale {
             Scale::Whole(_) => value.to_string(),
-            Scale::Ratio => {
-                let text = format!("{}.{:03}", value / 1000, value % 1000);
-                text.trim_end_matches('0').trim_end_matches('.').into()
-            }
-            Scale::Time if value.is_multiple_of(1_000_000) => format!("{}s", value / 1_000_000),
-            Scale::Time if value.is_multiple_of(1000) => format!("{}ms", value / 1000),
-            Scale::Time => format!("{value}us"),
+            Scale::Ratio => decimal_text(value, 3),
+            Scale::Time => time_text(value),
             Scale::Word(words) => words.get(value as usize).copied().unwrap_or_default().into(),
             Scale::PerPath => {
                 let numbers = value.to_le_bytes();
@@ -155,18 +152,10 @@ impl Param {
             return Some(self.default);
         }
         let value = match self.scale {
-            Scale::Whole(_) => fixed(text, 0),
-            Scale::Ratio => fixed(text, 3),
-            Scale::Time => {
-                let unit = text.find(|c: char| c.is_ascii_alphabetic())?;
-                let places = match &text[unit..] {
-                    "us" => 0,
-                    "ms" => 3,
-                    "s" => 6,
-                    _ => return None,
-                };
-                fixed(&text[..unit], places)
-            }
+            Scale::Whole("bytes") => parse_bytes(text),
+            Scale::Whole(_) => parse_decimal(text, 0),
+            Scale::Ratio => parse_decimal(text, 3),
+            Scale::Time => parse_us(text),
             Scale::Word(words) => words.iter().position(|word| *word == text).map(|at| at as u64),
             Scale::PerPath => return self.parse_per_path(text),
         }?;
@@ -177,7 +166,7 @@ impl Param {
         let mut numbers = [PER_PATH_DEFAULT; PER_PATH];
         let mut slots = numbers.iter_mut();
         for part in text.split(',') {
-            let number = fixed(part.trim(), 0).filter(|number| (self.min..=self.max).contains(number))?;
+            let number = parse_decimal(part.trim(), 0).filter(|number| (self.min..=self.max).contains(number))?;
             *slots.next()? = u8::try_from(number).ok()?;
         }
         Some(u64::from_le_bytes(numbers))
@@ -189,23 +178,13 @@ pub(crate) fn of_path(value: u64, index: usize) -> u8 {
     value.to_le_bytes().get(index).copied().unwrap_or(PER_PATH_DEFAULT)
 }
 
-/// A decimal number as a multiple of `10^-places`; `None` if it is not exactly one.
-fn fixed(text: &str, places: usize) -> Option<u64> {
-    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
-    let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-    let kept = fraction.trim_end_matches('0');
-    if !digits(whole) || !digits(fraction) || kept.len() > places {
-        return None;
-    }
-    format!("{whole}{kept:0<places$}").parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const S: Duration = Duration::from_secs(1);
     const WHOLE: Param = Param::whole("n", "I/Os", (1, 500), 7, "");
+    const BYTES: Param = Param::whole("b", "bytes", (512, 1 << 20), 4096, "");
     const RATIO: Param = Param::ratio("r", (1000, 10_000), 1250, "");
     const TIME: Param = Param::time("t", (Duration::from_micros(10), S), Duration::from_millis(250), "");
     const WORD: Param = Param::word("w", &["time", "ios"], "");
@@ -223,6 +202,7 @@ mod tests {
             (TIME, "1500us", 1500),
             (TIME, "1s", 1_000_000),
             (TIME, "250ms", 250_000),
+            (BYTES, "4096", 4096),
             (WORD, "ios", 1),
             (LIST, "4,1,100", 0x0101_0101_0164_0104),
             (LIST, "1", 0x0101_0101_0101_0101),
@@ -231,7 +211,13 @@ mod tests {
             let shown = if text == "default" { "7" } else { text };
             assert_eq!(param.text(value), shown);
         }
-        for (param, text, shown) in [(RATIO, "1.500", "1.5"), (TIME, "0.0125s", "12500us"), (LIST, "2, 3,1", "2,3")] {
+        for (param, text, shown) in [
+            (RATIO, "1.500", "1.5"),
+            (TIME, "0.0125s", "12500us"),
+            (TIME, "1 s", "1s"),
+            (BYTES, "64KiB", "65536"),
+            (LIST, "2, 3,1", "2,3"),
+        ] {
             assert_eq!(param.text(param.parse(text).unwrap()), shown);
         }
         assert_eq!((of_path(LIST.parse("4,3").unwrap(), 1), of_path(0, 63)), (3, 1));
@@ -242,7 +228,7 @@ mod tests {
         for (param, texts) in [
             (WHOLE, &["0", "501", "-1", "1.5", "", "x", "1e2", "99999999999999999999999"][..]),
             (RATIO, &["0.999", "10.001", "1.2345", "1.", ".5", "inf", "NaN", "+2", "1.25x"]),
-            (TIME, &["9us", "2s", "1", "ms", "1m", "1.5us", "-1s", "1 s"]),
+            (TIME, &["9us", "2s", "1", "ms", "1m", "1.5us", "-1s", "1 x"]),
             (WORD, &["", "Time", "0"]),
             (LIST, &["", "0", "101", "1,", "1;2", "1,1,1,1,1,1,1,1,1"]),
         ] {

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::json;
 
 use crate::schema::json_schema;
-use crate::text::text_serde;
+use crate::text::{ValueError, text_or_number, text_serde};
 
 /// The mode of a socket file: permission bits, 0000 to 0777. A client that may write to the socket may connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,21 +27,14 @@ impl fmt::Display for SocketMode {
     }
 }
 
-/// A text that is no [`SocketMode`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no socket mode; give a 0 and three octal digits, such as 0660")]
-pub struct SocketModeError {
-    /// The text.
-    pub text: String,
-}
-
 impl FromStr for SocketMode {
-    type Err = SocketModeError;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, SocketModeError> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         let digits = text.strip_prefix('0').filter(|digits| digits.len() == 3 && !digits.contains('+'));
         let bits = digits.and_then(|digits| u32::from_str_radix(digits, 8).ok());
-        bits.map(Self).ok_or_else(|| SocketModeError { text: text.into() })
+        bits.map(Self)
+            .ok_or_else(|| ValueError::new(text, "no socket mode; give a 0 and three octal digits, such as 0660"))
     }
 }
 
@@ -75,37 +68,25 @@ impl fmt::Display for Account {
     }
 }
 
-/// A text that is no [`Account`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no user or group; give a name, or a number from 0 to 4294967294")]
-pub struct AccountError {
-    /// The text.
-    pub text: String,
-}
-
 impl Account {
     /// The number means "unchanged" in system calls.
     const UNCHANGED: u32 = u32::MAX;
-
-    fn id(number: u64) -> Option<Self> {
-        u32::try_from(number).ok().filter(|id| *id != Self::UNCHANGED).map(Self::Id)
-    }
 }
 
 impl FromStr for Account {
-    type Err = AccountError;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, AccountError> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         let bad = |c: char| c.is_whitespace() || c.is_control() || c == ':';
         let account = match is_number {
-            true => text.parse().ok().and_then(Self::id),
+            true => text.parse().ok().filter(|id| *id != Self::UNCHANGED).map(Self::Id),
             false if (1..=256).contains(&text.len()) && !text.starts_with('-') && !text.contains(bad) => {
                 Some(Self::Name(text.into()))
             }
             false => None,
         };
-        account.ok_or_else(|| AccountError { text: text.into() })
+        account.ok_or_else(|| ValueError::new(text, "no user or group; give a name, or a number from 0 to 4294967294"))
     }
 }
 
@@ -120,20 +101,7 @@ impl Serialize for Account {
 
 impl<'de> Deserialize<'de> for Account {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl de::Visitor<'_> for Visitor {
-            type Value = Account;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the name of a user or group, or a number from 0 to 4294967294")
-            }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Account, E> {
-                text.parse().map_err(E::custom)
-            }
-            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Account, E> {
-                Account::id(number).ok_or_else(|| E::invalid_value(de::Unexpected::Unsigned(number), &self))
-            }
-        }
-        deserializer.deserialize_any(Visitor)
+        text_or_number(deserializer, "the name of a user or group, or a number from 0 to 4294967294")
     }
 }
 
@@ -182,7 +150,7 @@ mod tests {
             assert_eq!(serde_yaml::from_str::<SocketMode>(&serde_yaml::to_string(&mode).unwrap()).unwrap(), mode);
         }
         for text in ["660", "0o660", "0680", "01777", "066", "", "0+66", "rw", "-0660"] {
-            assert_eq!(text.parse::<SocketMode>(), Err(SocketModeError { text: text.into() }));
+            assert!(text.parse::<SocketMode>().is_err(), "{text}");
         }
         for yaml in ["660", "0o660"] {
             let error = serde_yaml::from_str::<SocketMode>(yaml).unwrap_err().to_string();
@@ -206,7 +174,7 @@ mod tests {
             assert_eq!(serde_yaml::from_str::<Account>(&serde_yaml::to_string(&account).unwrap()).unwrap(), account);
         }
         for text in ["", "a b", "a:b", "-1", "4294967295", "99999999999999999999", "a\n"] {
-            assert_eq!(text.parse::<Account>(), Err(AccountError { text: text.into() }));
+            assert!(text.parse::<Account>().is_err(), "{text}");
         }
     }
 }

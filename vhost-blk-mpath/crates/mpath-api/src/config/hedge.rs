@@ -3,11 +3,15 @@
 use std::fmt;
 use std::str::FromStr;
 
-use mpath_core::Hedging;
+use mpath_core::{Hedging, decimal_text, parse_decimal};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::json;
 
 use crate::schema::json_schema;
-use crate::text::text_serde;
+use crate::text::{ValueError, text_or_number, text_serde};
+
+const HEDGE: &str = "off or a quantile from p50 to p99.9, such as p95 or p99.5";
+const BUDGET: &str = "a share of all reads from 0.1% to 5%, such as 5% or 0.5%";
 
 /// The reads that are hedged: `off`, or those slower than a quantile of recent reads, `p50` to `p99.9`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -19,26 +23,10 @@ pub enum Hedge {
     Quantile(u16),
 }
 
-/// A text that is no [`Hedge`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not off or a quantile from p50 to p99.9, such as p95 or p99.5")]
-pub struct HedgeError {
-    /// The text.
-    pub text: String,
-}
-
 /// The most hedges, as a share of all reads: 0.1 % to 5 %.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HedgeBudget {
     permille: u16,
-}
-
-/// A text that is no [`HedgeBudget`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not a share of all reads from 0.1% to 5%, such as 5% or 0.5%")]
-pub struct HedgeBudgetError {
-    /// The text.
-    pub text: String,
 }
 
 impl Default for HedgeBudget {
@@ -68,32 +56,18 @@ impl HedgeSetting {
 
 /// Parses a percentage with at most one decimal into thousandths.
 fn permille(text: &str) -> Option<u16> {
-    let (whole, tenth) = text.split_once('.').unwrap_or((text, "0"));
-    let number = |digits: &str| digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse::<u16>().ok())?;
-    number(whole)?.checked_mul(10)?.checked_add(number(tenth).filter(|_| tenth.len() == 1)?)
-}
-
-/// Thousandths, shown as a percentage.
-struct Percent(u16);
-
-impl fmt::Display for Percent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.0 / 10, self.0 % 10) {
-            (whole, 0) => whole.fmt(f),
-            (whole, tenth) => write!(f, "{whole}.{tenth}"),
-        }
-    }
+    parse_decimal(text, 1)?.try_into().ok()
 }
 
 impl FromStr for Hedge {
-    type Err = HedgeError;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, HedgeError> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         if text == "off" {
             return Ok(Self::Off);
         }
         let quantile = text.strip_prefix('p').and_then(permille).filter(|quantile| (500..=999).contains(quantile));
-        quantile.map(Self::Quantile).ok_or_else(|| HedgeError { text: text.into() })
+        quantile.map(Self::Quantile).ok_or_else(|| ValueError::not(text, HEDGE))
     }
 }
 
@@ -101,28 +75,39 @@ impl fmt::Display for Hedge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Off => f.write_str("off"),
-            Self::Quantile(quantile) => write!(f, "p{}", Percent(quantile)),
+            Self::Quantile(quantile) => write!(f, "p{}", decimal_text(quantile.into(), 1)),
         }
     }
 }
 
 impl FromStr for HedgeBudget {
-    type Err = HedgeBudgetError;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, HedgeBudgetError> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         let share = text.strip_suffix('%').and_then(permille).filter(|share| (1..=50).contains(share));
-        share.map(|permille| Self { permille }).ok_or_else(|| HedgeBudgetError { text: text.into() })
+        share.map(|permille| Self { permille }).ok_or_else(|| ValueError::not(text, BUDGET))
     }
 }
 
 impl fmt::Display for HedgeBudget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}%", Percent(self.permille))
+        write!(f, "{}%", decimal_text(self.permille.into(), 1))
     }
 }
 
-text_serde!(Hedge, "off, or a quantile such as p95");
-text_serde!(HedgeBudget, "a share of all reads, such as 5%");
+impl Serialize for Hedge {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Hedge {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        text_or_number(deserializer, HEDGE)
+    }
+}
+
+text_serde!(HedgeBudget, BUDGET);
 json_schema!(
     Hedge,
     "Hedge",

@@ -6,8 +6,8 @@ use std::num::NonZeroU64;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-use mpath_core::Limits;
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use mpath_core::{Limits, bytes_text, parse_bytes};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::json;
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::Schema;
@@ -15,7 +15,7 @@ use utoipa::{PartialSchema, ToSchema};
 
 use super::time::Time;
 use crate::schema::json_schema;
-use crate::text::parse_bytes;
+use crate::text::{ValueError, text_or_number};
 
 /// Requests per second: `off`, or 1 to 1,000,000,000.
 pub type LimitIops = PerSecond<false>;
@@ -83,16 +83,6 @@ impl fmt::Display for LimitsConfig {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PerSecond<const BYTES: bool>(Option<NonZeroU64>);
 
-/// A text that is no [`PerSecond`], or out of its range.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not {}", expected(*.bytes))]
-pub struct LimitError {
-    /// The text.
-    pub text: String,
-    /// Whether the limit is in bytes.
-    pub bytes: bool,
-}
-
 fn expected(bytes: bool) -> &'static str {
     if bytes {
         "off or a number of bytes per second from 4KiB to 1TiB, such as 100MiB"
@@ -112,24 +102,23 @@ impl<const BYTES: bool> PerSecond<BYTES> {
 }
 
 impl<const BYTES: bool> FromStr for PerSecond<BYTES> {
-    type Err = LimitError;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, LimitError> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         if text == "off" {
             return Ok(Self(None));
         }
         let number = if BYTES { parse_bytes(text) } else { text.parse().ok() };
-        number.and_then(Self::new).ok_or_else(|| LimitError { text: text.into(), bytes: BYTES })
+        number.and_then(Self::new).ok_or_else(|| ValueError::not(text, expected(BYTES)))
     }
 }
 
 impl<const BYTES: bool> fmt::Display for PerSecond<BYTES> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(number) = self.0.map(NonZeroU64::get) else { return f.write_str("off") };
-        let units = [(1_u64 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
-        match units.into_iter().find(|(unit, _)| BYTES && number.is_multiple_of(*unit)) {
-            Some((unit, name)) => write!(f, "{}{name}", number / unit),
-            None => number.fmt(f),
+        match self.0 {
+            None => f.write_str("off"),
+            Some(bytes) if BYTES => f.write_str(&bytes_text(bytes.get())),
+            Some(number) => number.fmt(f),
         }
     }
 }
@@ -146,20 +135,7 @@ impl<const BYTES: bool> Serialize for PerSecond<BYTES> {
 
 impl<'de, const BYTES: bool> Deserialize<'de> for PerSecond<BYTES> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor<const BYTES: bool>;
-        impl<const BYTES: bool> de::Visitor<'_> for Visitor<BYTES> {
-            type Value = PerSecond<BYTES>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(expected(BYTES))
-            }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
-                text.parse().map_err(E::custom)
-            }
-            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Self::Value, E> {
-                PerSecond::new(number).ok_or_else(|| E::invalid_value(de::Unexpected::Unsigned(number), &self))
-            }
-        }
-        deserializer.deserialize_any(Visitor)
+        text_or_number(deserializer, expected(BYTES))
     }
 }
 

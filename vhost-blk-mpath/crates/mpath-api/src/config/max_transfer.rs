@@ -3,20 +3,16 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use mpath_core::{bytes_text, parse_bytes};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::json;
 
 use crate::schema::json_schema;
-use crate::text::parse_bytes;
+use crate::text::{ValueError, text_or_number};
 
 /// The most data of one NVMe command: 4 KiB to 32 MiB, as a number of bytes or of KiB or MiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MaxTransfer(u32);
-
-/// A text that is no [`MaxTransfer`], or out of its range.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not {EXPECTED}")]
-pub struct MaxTransferError(pub String);
 
 const EXPECTED: &str = "a number of bytes from 4KiB to 32MiB, such as 512KiB or 1MiB";
 
@@ -33,20 +29,16 @@ impl MaxTransfer {
 }
 
 impl FromStr for MaxTransfer {
-    type Err = MaxTransferError;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, MaxTransferError> {
-        parse_bytes(text).and_then(Self::new).ok_or_else(|| MaxTransferError(text.into()))
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        parse_bytes(text).and_then(Self::new).ok_or_else(|| ValueError::not(text, EXPECTED))
     }
 }
 
 impl fmt::Display for MaxTransfer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.0.is_multiple_of(1 << 20), self.0.is_multiple_of(1 << 10)) {
-            (true, _) => write!(f, "{}MiB", self.0 >> 20),
-            (_, true) => write!(f, "{}KiB", self.0 >> 10),
-            _ => self.0.fmt(f),
-        }
+        f.write_str(&bytes_text(self.0.into()))
     }
 }
 
@@ -58,20 +50,7 @@ impl Serialize for MaxTransfer {
 
 impl<'de> Deserialize<'de> for MaxTransfer {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl de::Visitor<'_> for Visitor {
-            type Value = MaxTransfer;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(EXPECTED)
-            }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<MaxTransfer, E> {
-                text.parse().map_err(E::custom)
-            }
-            fn visit_u64<E: de::Error>(self, bytes: u64) -> Result<MaxTransfer, E> {
-                MaxTransfer::new(bytes).ok_or_else(|| E::invalid_value(de::Unexpected::Unsigned(bytes), &self))
-            }
-        }
-        deserializer.deserialize_any(Visitor)
+        text_or_number(deserializer, EXPECTED)
     }
 }
 
@@ -105,7 +84,7 @@ mod tests {
             assert_eq!(serde_yaml::from_str::<MaxTransfer>(&serde_yaml::to_string(&read).unwrap()).unwrap(), read);
         }
         for text in ["4095", "33MiB", "1GiB", "1MB", "", "off", "-1", "99999999999999999999"] {
-            assert_eq!(text.parse::<MaxTransfer>(), Err(MaxTransferError(text.into())), "{text}");
+            assert_eq!(text.parse::<MaxTransfer>(), Err(ValueError::not(text, EXPECTED)), "{text}");
         }
     }
 }

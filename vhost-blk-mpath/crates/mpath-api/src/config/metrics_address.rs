@@ -7,7 +7,7 @@ use std::str::FromStr;
 use serde_json::json;
 
 use crate::schema::json_schema;
-use crate::text::text_serde;
+use crate::text::{ValueError, text_serde};
 
 /// An IP address and a TCP port from 1 to 65535, such as `127.0.0.1:9464` or `[::1]:9464`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,22 +33,14 @@ impl fmt::Display for MetricsAddress {
     }
 }
 
-/// A text that is no [`MetricsAddress`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{text}` is not an IP address with a port from 1 to 65535; give both as numbers, such as 127.0.0.1:9464 or [::1]:9464"
-)]
-pub struct MetricsAddressError {
-    /// The text.
-    pub text: String,
-}
-
 impl FromStr for MetricsAddress {
-    type Err = MetricsAddressError;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, MetricsAddressError> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         let address = text.parse().ok().filter(|address: &SocketAddr| address.port() != 0);
-        address.map(Self).ok_or_else(|| MetricsAddressError { text: text.into() })
+        let expected =
+            "an IP address with a port from 1 to 65535; give both as numbers, such as 127.0.0.1:9464 or [::1]:9464";
+        address.map(Self).ok_or_else(|| ValueError::not(text, expected))
     }
 }
 

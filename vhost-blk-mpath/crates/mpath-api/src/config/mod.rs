@@ -31,7 +31,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-pub use self::access::{Account, AccountError, SocketAccess, SocketMode, SocketModeError};
+pub use self::access::{Account, SocketAccess, SocketMode};
 pub use self::check::{place_of, settings_in};
 pub use self::difference::{Applies, Change, LIVE_SETTINGS, difference};
 pub use self::disk::{
@@ -41,21 +41,19 @@ pub use self::disk::{
 };
 pub use self::edit::{EditError, edit};
 pub use self::error::{ConfigError, ConflictError, LoadError};
-pub use self::hedge::{Hedge, HedgeBudget, HedgeBudgetError, HedgeError, HedgeSetting};
+pub use self::hedge::{Hedge, HedgeBudget, HedgeSetting};
 pub(crate) use self::key_file::looks_like_key;
 pub use self::key_file::{KeyFile, KeyFileError};
 pub(crate) use self::limits::LimitsSchema;
-pub use self::limits::{LimitBandwidth, LimitBurst, LimitError, LimitIops, LimitsConfig, PerSecond};
-pub use self::max_transfer::{MaxTransfer, MaxTransferError};
-pub use self::metrics_address::{MetricsAddress, MetricsAddressError};
-pub use self::poll::{PollUs, PollUsError};
+pub use self::limits::{LimitBandwidth, LimitBurst, LimitIops, LimitsConfig, PerSecond};
+pub use self::max_transfer::MaxTransfer;
+pub use self::metrics_address::MetricsAddress;
+pub use self::poll::PollUs;
 pub use self::sharer::SharerConfig;
-pub use self::time::{Seconds, SecondsError, Time, TimeError};
+pub use self::time::{Seconds, Time};
 pub use self::validate::DiskPlace;
-pub use self::value::{
-    Bounded, DiskName, DiskNameError, HostId, HostIdError, Nqn, NqnError, RangeError, SocketPath, SocketPathError,
-};
-pub use self::wait_for::{WaitFor, WaitForError};
+pub use self::value::{Bounded, DiskName, HostId, Nqn, SocketPath};
+pub use self::wait_for::WaitFor;
 pub use self::written::{written, written_disk};
 use crate::DEFAULT_API_SOCKET;
 

@@ -4,10 +4,11 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::json;
 
 use crate::schema::json_schema;
+use crate::text::{ValueError, text_or_number};
 
 /// The limit of `auto`, in microseconds: above twice the round trip of a network within a data centre.
 const AUTO_US: u16 = 200;
@@ -25,18 +26,9 @@ pub enum PollUs {
     Limit(u16),
 }
 
-/// A text that is no [`PollUs`], or out of its range.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not {EXPECTED}")]
-pub struct PollUsError(pub String);
-
 const EXPECTED: &str = "`off`, `auto` or a number of microseconds from 1 to 1000";
 
 impl PollUs {
-    fn new(us: u64) -> Option<Self> {
-        u16::try_from(us).ok().filter(|us| (1..=MAX_US).contains(us)).map(Self::Limit)
-    }
-
     /// The limit. Zero: never poll.
     #[must_use]
     pub fn limit(self) -> Duration {
@@ -49,14 +41,17 @@ impl PollUs {
 }
 
 impl FromStr for PollUs {
-    type Err = PollUsError;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, PollUsError> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         match text {
             "off" => Ok(Self::Off),
             "auto" => Ok(Self::Auto),
-            number if !number.starts_with(|first| matches!(first, '1'..='9')) => Err(PollUsError(text.into())),
-            number => number.parse().ok().and_then(Self::new).ok_or_else(|| PollUsError(text.into())),
+            number => {
+                let is_plain = number.starts_with(|first| matches!(first, '1'..='9'));
+                let us = number.parse().ok().filter(|us| is_plain && (1..=MAX_US).contains(us));
+                us.map(Self::Limit).ok_or_else(|| ValueError::not(text, EXPECTED))
+            }
         }
     }
 }
@@ -82,24 +77,7 @@ impl Serialize for PollUs {
 
 impl<'de> Deserialize<'de> for PollUs {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl de::Visitor<'_> for Visitor {
-            type Value = PollUs;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(EXPECTED)
-            }
-            // `off` is a truth value in YAML 1.1.
-            fn visit_bool<E: de::Error>(self, value: bool) -> Result<PollUs, E> {
-                if value { Err(E::invalid_value(de::Unexpected::Bool(value), &self)) } else { Ok(PollUs::Off) }
-            }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<PollUs, E> {
-                text.parse().map_err(E::custom)
-            }
-            fn visit_u64<E: de::Error>(self, us: u64) -> Result<PollUs, E> {
-                PollUs::new(us).ok_or_else(|| E::invalid_value(de::Unexpected::Unsigned(us), &self))
-            }
-        }
-        deserializer.deserialize_any(Visitor)
+        text_or_number(deserializer, EXPECTED)
     }
 }
 

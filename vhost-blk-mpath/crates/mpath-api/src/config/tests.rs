@@ -193,8 +193,8 @@ fn errors_name_place_value_and_remedy() {
             "5:21: disks[0].keep-alive-tmo: `601` is not a whole number of seconds from 1 to 600, such as 5 or 5s",
         ),
         (
-            "reconnect-delay: 5m",
-            "5:22: disks[0].reconnect-delay: `5m` is not a whole number of seconds from 1 to 600, such as 5 or 5s",
+            "reconnect-delay: 5x",
+            "5:22: disks[0].reconnect-delay: `5x` is not a whole number of seconds from 1 to 600, such as 5 or 5s",
         ),
         (
             "namespace: 0",
@@ -219,7 +219,7 @@ fn errors_name_place_value_and_remedy() {
         ),
         (
             "limits: {iops: 0}",
-            "5:20: disks[0].limits.iops: invalid value: integer `0`, expected off or a number of requests per second from 1 to 1000000000",
+            "5:20: disks[0].limits.iops: `0` is not off or a number of requests per second from 1 to 1000000000",
         ),
         (
             "limits: {bandwidth: 1MB}",

@@ -1,14 +1,19 @@
 //! Times of settings: [`Seconds`] for the `-tmo` and `-delay` options of nvme-cli, [`Time`] for all others.
 
-use std::fmt::{self, Display};
+use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use mpath_core::{parse_time, time_text};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::json;
 
 use super::value::Bounded;
 use crate::schema::json_schema;
+use crate::text::{ValueError, text_or_number};
+
+/// The usual forms of a time.
+const TIME_PATTERN: &str = r"^[0-9]+(\.[0-9]+)?\s*(ms|s|m|h)$";
 
 /// Whole seconds from `MIN` to `MAX`, `5` or `5s`. An `OPTIONAL` setting that is left out means no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -33,74 +38,27 @@ impl<const MIN: u32, const MAX: u32, const OPTIONAL: bool> fmt::Display for Seco
     }
 }
 
-/// A text that is no [`Seconds`], or out of its range.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not {}", ExpectedSeconds { min: *.min, max: *.max, optional: *.optional })]
-pub struct SecondsError {
-    /// The text.
-    pub text: String,
-    /// The smallest value accepted.
-    pub min: u32,
-    /// The largest value accepted.
-    pub max: u32,
-    /// Whether the setting may be left out, which means no limit.
-    pub optional: bool,
-}
-
-struct ExpectedSeconds {
-    min: u32,
-    max: u32,
-    optional: bool,
-}
-
-impl fmt::Display for ExpectedSeconds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { min, max, optional } = self;
-        write!(f, "a whole number of seconds from {min} to {max}, such as 5 or 5s")?;
+impl<const MIN: u32, const MAX: u32, const OPTIONAL: bool> Seconds<MIN, MAX, OPTIONAL> {
+    fn expected() -> String {
         // nvme-cli writes -1 or `off`.
-        if *optional { f.write_str("; leave the setting out for no limit") } else { Ok(()) }
+        let no_limit = if OPTIONAL { "; leave the setting out for no limit" } else { "" };
+        format!("a whole number of seconds from {MIN} to {MAX}, such as 5 or 5s{no_limit}")
     }
 }
 
 impl<const MIN: u32, const MAX: u32, const OPTIONAL: bool> FromStr for Seconds<MIN, MAX, OPTIONAL> {
-    type Err = SecondsError;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, SecondsError> {
-        let digits = text.strip_suffix('s').map_or(text, str::trim_end);
-        let seconds = digits.parse().ok().and_then(Bounded::new).map(Self);
-        seconds.ok_or_else(|| SecondsError { text: text.into(), min: MIN, max: MAX, optional: OPTIONAL })
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let time = text.parse().ok().map(Duration::from_secs).or_else(|| parse_time(text));
+        let seconds = time.filter(|time| time.subsec_nanos() == 0).and_then(|time| u32::try_from(time.as_secs()).ok());
+        seconds.and_then(Bounded::new).map(Self).ok_or_else(|| ValueError::not(text, Self::expected()))
     }
 }
 
 impl<'de, const MIN: u32, const MAX: u32, const OPTIONAL: bool> Deserialize<'de> for Seconds<MIN, MAX, OPTIONAL> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        /// Reads a number of any size, so that every wrong number gets the same message.
-        struct Visitor<const MIN: u32, const MAX: u32, const OPTIONAL: bool>;
-        impl<const MIN: u32, const MAX: u32, const OPTIONAL: bool> de::Visitor<'_> for Visitor<MIN, MAX, OPTIONAL> {
-            type Value = Seconds<MIN, MAX, OPTIONAL>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                ExpectedSeconds { min: MIN, max: MAX, optional: OPTIONAL }.fmt(f)
-            }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
-                text.parse().map_err(E::custom)
-            }
-            fn visit_u64<E: de::Error>(self, value: u64) -> Result<Self::Value, E> {
-                self.visit_str(&value.to_string())
-            }
-            fn visit_i64<E: de::Error>(self, value: i64) -> Result<Self::Value, E> {
-                self.visit_str(&value.to_string())
-            }
-            fn visit_u128<E: de::Error>(self, value: u128) -> Result<Self::Value, E> {
-                self.visit_str(&value.to_string())
-            }
-            fn visit_i128<E: de::Error>(self, value: i128) -> Result<Self::Value, E> {
-                self.visit_str(&value.to_string())
-            }
-            fn visit_unit<E: de::Error>(self) -> Result<Self::Value, E> {
-                Err(E::invalid_value(de::Unexpected::Other("nothing"), &self))
-            }
-        }
-        deserializer.deserialize_any(Visitor)
+        text_or_number(deserializer, Self::expected())
     }
 }
 
@@ -111,7 +69,7 @@ json_schema!(
         "description": format!("A number of seconds from {MIN} to {MAX}."),
         "anyOf": [
             {"type": "integer", "format": "int64", "minimum": MIN, "maximum": MAX},
-            {"type": "string", "pattern": r"^[0-9]+\s*s$|^[0-9]+$"},
+            {"type": "string", "pattern": r"^[0-9]+(\s*(s|m|h))?$"},
         ],
         "examples": [MIN, MAX, format!("{MAX}s")],
     })
@@ -135,57 +93,28 @@ impl<const MIN: u32, const MAX: u32> Time<MIN, MAX> {
 
 impl<const MIN: u32, const MAX: u32> fmt::Display for Time<MIN, MAX> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Milliseconds(self.0.get()).fmt(f)
+        f.write_str(&ms_text(self.0.get()))
     }
 }
 
-/// Milliseconds in their largest unit: `1500ms`, `2s`.
-struct Milliseconds(u32);
-
-impl fmt::Display for Milliseconds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            ms if ms > 0 && ms.is_multiple_of(1000) => write!(f, "{}s", ms / 1000),
-            ms => write!(f, "{ms}ms"),
-        }
-    }
+fn ms_text(ms: u32) -> String {
+    if ms == 0 { "0ms".into() } else { time_text(u64::from(ms) * 1000) }
 }
 
-/// A text that is no [`Time`], or out of its range.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not {}", ExpectedTime { min: *.min, max: *.max })]
-pub struct TimeError {
-    /// The text.
-    pub text: String,
-    /// The shortest time accepted, in ms.
-    pub min: u32,
-    /// The longest time accepted, in ms.
-    pub max: u32,
-}
-
-struct ExpectedTime {
-    min: u32,
-    max: u32,
-}
-
-impl fmt::Display for ExpectedTime {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (min, max) = (Milliseconds(self.min), Milliseconds(self.max));
-        write!(f, "a time from {min} to {max}; give a whole number and its unit, such as 300ms or 2s")
+impl<const MIN: u32, const MAX: u32> Time<MIN, MAX> {
+    fn expected() -> String {
+        let (min, max) = (ms_text(MIN), ms_text(MAX));
+        format!("a time from {min} to {max}; give a whole number and its unit, such as 300ms or 2s")
     }
 }
 
 impl<const MIN: u32, const MAX: u32> FromStr for Time<MIN, MAX> {
-    type Err = TimeError;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, TimeError> {
-        let number = |digits: &str, unit_ms: u32| digits.trim_end().parse::<u32>().ok()?.checked_mul(unit_ms);
-        let ms = match text.strip_suffix("ms") {
-            Some(digits) => number(digits, 1),
-            None => text.strip_suffix('s').and_then(|digits| number(digits, 1000)),
-        };
-        let time = ms.and_then(Bounded::new).map(Self);
-        time.ok_or_else(|| TimeError { text: text.into(), min: MIN, max: MAX })
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let is_whole = |time: &Duration| time.subsec_nanos().is_multiple_of(1_000_000);
+        let ms = parse_time(text).filter(is_whole).and_then(|time| u32::try_from(time.as_millis()).ok());
+        ms.and_then(Bounded::new).map(Self).ok_or_else(|| ValueError::not(text, Self::expected()))
     }
 }
 
@@ -197,34 +126,18 @@ impl<const MIN: u32, const MAX: u32> Serialize for Time<MIN, MAX> {
 
 impl<'de, const MIN: u32, const MAX: u32> Deserialize<'de> for Time<MIN, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor<const MIN: u32, const MAX: u32>;
-        impl<const MIN: u32, const MAX: u32> de::Visitor<'_> for Visitor<MIN, MAX> {
-            type Value = Time<MIN, MAX>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                ExpectedTime { min: MIN, max: MAX }.fmt(f)
-            }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
-                text.parse().map_err(E::custom)
-            }
-            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Self::Value, E> {
-                self.visit_str(&number.to_string())
-            }
-            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Self::Value, E> {
-                self.visit_str(&number.to_string())
-            }
-        }
-        deserializer.deserialize_any(Visitor)
+        text_or_number(deserializer, Self::expected())
     }
 }
 
 json_schema!(
     [const MIN: u32, const MAX: u32] Time<MIN, MAX>,
-    format!("Time{}To{}", Milliseconds(MIN), Milliseconds(MAX)),
+    format!("Time{}To{}", ms_text(MIN), ms_text(MAX)),
     json!({
         "type": "string",
-        "description": format!("A time from {} to {}, with its unit.", Milliseconds(MIN), Milliseconds(MAX)),
-        "pattern": r"^[0-9]+\s*(ms|s)$",
-        "examples": [Milliseconds(MIN).to_string(), Milliseconds(MAX).to_string(), format!("{MAX} ms")],
+        "description": format!("A time from {} to {}, with its unit.", ms_text(MIN), ms_text(MAX)),
+        "pattern": TIME_PATTERN,
+        "examples": [ms_text(MIN), ms_text(MAX), format!("{MAX} ms")],
     })
 );
 
@@ -261,11 +174,13 @@ mod tests {
             ("60000ms", "60s"),
             ("300 ms", "300ms"),
             ("1500ms", "1500ms"),
+            ("1.5s", "1500ms"),
+            ("1m", "60s"),
         ] {
             assert_eq!(text.parse::<Silence>().unwrap().to_string(), shown);
         }
         assert_eq!("2s".parse::<Silence>().unwrap().duration(), Duration::from_secs(2));
-        for text in ["", "ms", "s", "49ms", "61s", "300", "-1s", "1.5s", "300us", "4294968s", "1m", "5000000000ms"] {
+        for text in ["", "ms", "s", "49ms", "61s", "300", "-1s", "1.5ms", "300us", "4294968s", "2m", "5000000000ms"] {
             let error = text.parse::<Silence>().unwrap_err().to_string();
             let expected = format!(
                 "`{text}` is not a time from 50ms to 60s; give a whole number and its unit, such as 300ms or 2s"

@@ -11,7 +11,7 @@ use serde_json::json;
 use uuid::Uuid;
 
 use crate::schema::json_schema;
-use crate::text::text_serde;
+use crate::text::{ValueError, text_serde};
 
 /// An integer from `MIN` to `MAX`, both included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -45,23 +45,12 @@ impl<const MIN: u32, const MAX: u32> fmt::Display for Bounded<MIN, MAX> {
     }
 }
 
-/// A text that is no [`Bounded`], or out of its range.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not an integer from {min} to {max}")]
-pub struct RangeError {
-    /// The text.
-    pub text: String,
-    /// The smallest value accepted.
-    pub min: u32,
-    /// The largest value accepted.
-    pub max: u32,
-}
-
 impl<const MIN: u32, const MAX: u32> FromStr for Bounded<MIN, MAX> {
-    type Err = RangeError;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, RangeError> {
-        text.parse().ok().and_then(Self::new).ok_or_else(|| RangeError { text: text.into(), min: MIN, max: MAX })
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let bounded = text.parse().ok().and_then(Self::new);
+        bounded.ok_or_else(|| ValueError::not(text, format_args!("an integer from {MIN} to {MAX}")))
     }
 }
 
@@ -122,6 +111,12 @@ impl SocketPath {
     pub fn as_path(&self) -> &Path {
         Path::new(&self.0)
     }
+
+    /// The error for a text that is no path of a socket.
+    #[must_use]
+    pub fn refused(text: &str) -> ValueError {
+        ValueError::new(text, "no socket path; give 1 to 107 bytes, such as /run/vhost-blk-mpath/disk0.sock")
+    }
 }
 
 impl fmt::Display for SocketPath {
@@ -130,22 +125,14 @@ impl fmt::Display for SocketPath {
     }
 }
 
-/// A text that is no [`SocketPath`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no socket path; give 1 to 107 bytes, such as /run/vhost-blk-mpath/disk0.sock")]
-pub struct SocketPathError {
-    /// The text.
-    pub text: String,
-}
-
 impl FromStr for SocketPath {
-    type Err = SocketPathError;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, SocketPathError> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         if (1..=107).contains(&text.len()) && !text.contains(char::is_control) && !text.ends_with('/') {
             Ok(Self(text.into()))
         } else {
-            Err(SocketPathError { text: text.into() })
+            Err(Self::refused(text))
         }
     }
 }
@@ -191,26 +178,19 @@ impl fmt::Display for DiskName {
     }
 }
 
-/// A text that is no [`DiskName`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{text}` is no disk name; give 1 to 64 letters, digits, `.`, `_` and `-`, not starting with `-`, and not `.` or `..`"
-)]
-pub struct DiskNameError {
-    /// The text.
-    pub text: String,
-}
-
 impl FromStr for DiskName {
-    type Err = DiskNameError;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, DiskNameError> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         let word = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
         let is_step = [".", ".."].contains(&text);
         if (1..=64).contains(&text.len()) && !text.starts_with('-') && !is_step && text.bytes().all(word) {
             Ok(Self(text.into()))
         } else {
-            Err(DiskNameError { text: text.into() })
+            Err(ValueError::new(
+                text,
+                "no disk name; give 1 to 64 letters, digits, `.`, `_` and `-`, not starting with `-`, and not `.` or `..`",
+            ))
         }
     }
 }
@@ -254,23 +234,18 @@ impl fmt::Display for Nqn {
     }
 }
 
-/// A text that is no [`Nqn`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no NVMe qualified name; give 1 to 223 bytes without spaces, such as nqn.2014-08.org.example:disk")]
-pub struct NqnError {
-    /// The text.
-    pub text: String,
-}
-
 impl FromStr for Nqn {
-    type Err = NqnError;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, NqnError> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         let bad = |c: char| c.is_whitespace() || c.is_control();
         if (1..=223).contains(&text.len()) && !text.contains(bad) {
             Ok(Self(text.into()))
         } else {
-            Err(NqnError { text: text.into() })
+            Err(ValueError::new(
+                text,
+                "no NVMe qualified name; give 1 to 223 bytes without spaces, such as nqn.2014-08.org.example:disk",
+            ))
         }
     }
 }
@@ -307,21 +282,16 @@ impl fmt::Display for HostId {
     }
 }
 
-/// A text that is no [`HostId`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no host identifier; give a UUID that is not all zero, as /etc/nvme/hostid holds")]
-pub struct HostIdError {
-    /// The text.
-    pub text: String,
-}
-
 impl FromStr for HostId {
-    type Err = HostIdError;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, HostIdError> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         match Uuid::try_parse(text) {
             Ok(id) if !id.is_nil() => Ok(Self(id)),
-            _ => Err(HostIdError { text: text.into() }),
+            _ => Err(ValueError::new(
+                text,
+                "no host identifier; give a UUID that is not all zero, as /etc/nvme/hostid holds",
+            )),
         }
     }
 }
@@ -366,7 +336,7 @@ mod tests {
             assert_eq!(good.parse::<DiskName>().unwrap().as_str(), good);
         }
         for bad in ["", "-a", "a b", "a/b", ".", "..", "\u{e4}", &"n".repeat(65)] {
-            assert_eq!(bad.parse::<DiskName>(), Err(DiskNameError { text: bad.into() }));
+            assert!(bad.parse::<DiskName>().is_err(), "{bad}");
         }
     }
 
@@ -376,7 +346,7 @@ mod tests {
             assert_eq!(good.parse::<SocketPath>().unwrap().to_string(), good);
         }
         for bad in ["", "/run/", "a\0b", &"n".repeat(108)] {
-            assert_eq!(bad.parse::<SocketPath>(), Err(SocketPathError { text: bad.into() }));
+            assert_eq!(bad.parse::<SocketPath>(), Err(SocketPath::refused(bad)));
         }
     }
 
@@ -386,7 +356,7 @@ mod tests {
             assert_eq!(good.parse::<Nqn>().unwrap().as_str(), good);
         }
         for bad in ["", "a b", "a\n", "a\0", &"n".repeat(224)] {
-            assert_eq!(bad.parse::<Nqn>(), Err(NqnError { text: bad.into() }));
+            assert!(bad.parse::<Nqn>().is_err(), "{bad}");
         }
         let has_form = |text: &str| text.parse::<Nqn>().unwrap().has_form();
         assert!(has_form("nqn.2014-08.org.nvmexpress.discovery") && !has_form("testnqn") && !has_form("NQN.x"));

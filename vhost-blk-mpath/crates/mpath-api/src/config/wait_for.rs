@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde_json::json;
 
 use crate::schema::json_schema;
-use crate::text::text_serde;
+use crate::text::{ValueError, text_serde};
 
 /// The paths that have to be live before the daemon reports that it is ready. The API and the sockets do not wait.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -20,23 +20,15 @@ pub enum WaitFor {
     All,
 }
 
-/// A text that is no [`WaitFor`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not none, any or all")]
-pub struct WaitForError {
-    /// The text.
-    pub text: String,
-}
-
 impl FromStr for WaitFor {
-    type Err = WaitForError;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, WaitForError> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         match text {
             "none" => Ok(Self::None),
             "any" => Ok(Self::Any),
             "all" => Ok(Self::All),
-            _ => Err(WaitForError { text: text.into() }),
+            _ => Err(ValueError::not(text, "none, any or all")),
         }
     }
 }

@@ -5,12 +5,13 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
+use mpath_core::{parse_bytes, parse_time, time_text};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::ToSchema;
 
 use crate::schema::json_schema;
-use crate::text::text_serde;
+use crate::text::{ValueError, text_serde};
 
 /// An enum of named variants, read and written as the name.
 macro_rules! words {
@@ -35,12 +36,12 @@ macro_rules! words {
         }
 
         impl FromStr for $type {
-            type Err = UnknownWord;
+            type Err = ValueError;
 
-            fn from_str(text: &str) -> Result<Self, UnknownWord> {
+            fn from_str(text: &str) -> Result<Self, ValueError> {
                 match text {
                     $($name => Ok(Self::$variant),)*
-                    _ => Err(UnknownWord { what: $what, text: text.into(), expected: $expected }),
+                    _ => Err(ValueError::new(text, concat!("no ", $what, "; give one of: ", $expected))),
                 }
             }
         }
@@ -48,15 +49,6 @@ macro_rules! words {
         text_serde!($type, $expected);
         json_schema!($type, stringify!($type), json!({"type": "string", "enum": [$($name),*]}));
     };
-}
-
-/// A word that is not one of those expected.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no {what} is `{text}`; give one of: {expected}")]
-pub struct UnknownWord {
-    what: &'static str,
-    text: String,
-    expected: &'static str,
 }
 
 words! {
@@ -125,19 +117,33 @@ words! {
     }
 }
 
-/// A number with a range.
+/// A number with a range, in JSON a number and on command lines a text with a unit.
 macro_rules! ranged {
-    ($(#[$doc:meta])* $type:ident, $range:expr, $error:literal) => {
+    ($(#[$doc:meta])* $type:ident, $range:expr, $parse:expr, $expected:literal, $example:literal) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
         #[serde(try_from = "u64", into = "u64")]
         pub struct $type(u64);
 
         impl TryFrom<u64> for $type {
-            type Error = InjectedRangeError;
+            type Error = ValueError;
 
-            fn try_from(value: u64) -> Result<Self, InjectedRangeError> {
-                if ($range).contains(&value) { Ok(Self(value)) } else { Err(InjectedRangeError { value, expected: $error }) }
+            fn try_from(value: u64) -> Result<Self, ValueError> {
+                let is_in_range = ($range).contains(&value);
+                is_in_range.then_some(Self(value)).ok_or_else(|| {
+                    ValueError::new(&value.to_string(), concat!("out of range: ", $expected))
+                })
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = ValueError;
+
+            fn from_str(text: &str) -> Result<Self, ValueError> {
+                let parse: fn(&str) -> Option<u64> = $parse;
+                parse(text).and_then(|value| Self::try_from(value).ok()).ok_or_else(|| {
+                    ValueError::new(text, concat!("refused: ", $expected, "; give a value such as ", $example))
+                })
             }
         }
 
@@ -147,7 +153,7 @@ macro_rules! ranged {
             }
         }
 
-        json_schema!($type, stringify!($type), range_schema($error, $range));
+        json_schema!($type, stringify!($type), range_schema($expected, $range));
     };
 }
 
@@ -163,25 +169,32 @@ fn range_schema(description: &str, range: RangeInclusive<u64>) -> serde_json::Va
     })
 }
 
-/// A number out of range.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{value} is out of range: {expected}")]
-pub struct InjectedRangeError {
-    value: u64,
-    expected: &'static str,
-}
-
 ranged! {
     /// Bytes per second, from 64 KiB to 100 GiB.
-    InjectedRate, (64 << 10)..=(100 << 30), "a rate is 64KiB to 100GiB a second (65536 to 107374182400 bytes)"
+    InjectedRate, (64 << 10)..=(100 << 30), parse_bytes,
+    "a rate is 64KiB to 100GiB a second (65536 to 107374182400 bytes)", "100MiB"
 }
 ranged! {
     /// Milliseconds after which an injection ends by itself, from 1 ms to 24 h.
-    InjectedMilliseconds, 1..=86_400_000, "an injection ends after 1ms to 24h (1 to 86400000 ms)"
+    InjectedMilliseconds, 1..=86_400_000, |text| u64::try_from(parse_time(text)?.as_millis()).ok(),
+    "an injection ends after 1ms to 24h (1 to 86400000 ms)", "30s"
 }
 ranged! {
     /// Failing requests per million, 1 to 1 000 000.
-    InjectedShare, 1..=1_000_000, "an error rate is 0.0001% to 100% (1 to 1000000 of a million)"
+    InjectedShare, 1..=1_000_000, parse_share,
+    "an error rate is 0.0001% to 100% (1 to 1000000 of a million)", "1% or 0.01"
+}
+ranged! {
+    /// Microseconds from 1 to 60 000 000.
+    InjectedLatency, 1..=60_000_000, |text| u64::try_from(parse_time(text)?.as_micros()).ok(),
+    "an injected time is 1us to 60s (1 to 60000000 us)", "30ms"
+}
+
+// The cast saturates. Negative values and NaN become 0, which is refused.
+#[allow(clippy::cast_sign_loss)]
+fn parse_share(text: &str) -> Option<u64> {
+    let (number, scale) = text.strip_suffix('%').map_or((text, 1e6), |percent| (percent, 1e4));
+    number.parse().ok().map(|number: f64| (number * scale).round() as u64)
 }
 
 impl InjectedMilliseconds {
@@ -192,18 +205,6 @@ impl InjectedMilliseconds {
     }
 }
 
-/// Microseconds from 1 to 60 000 000.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "u64", into = "u64")]
-pub struct InjectedLatency(u64);
-
-json_schema!(InjectedLatency, "InjectedLatency", range_schema("An injected time is 1us to 60s.", 1..=60_000_000));
-
-/// A latency or jitter out of range.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("an injected time is 1us to 60s, not {0:?}")]
-pub struct InjectedLatencyError(pub Duration);
-
 impl InjectedLatency {
     /// The time.
     #[must_use]
@@ -212,27 +213,12 @@ impl InjectedLatency {
     }
 }
 
-impl TryFrom<u64> for InjectedLatency {
-    type Error = InjectedLatencyError;
-
-    fn try_from(us: u64) -> Result<Self, InjectedLatencyError> {
-        if (1..=60_000_000).contains(&us) { Ok(Self(us)) } else { Err(InjectedLatencyError(Duration::from_micros(us))) }
-    }
-}
-
 impl TryFrom<Duration> for InjectedLatency {
-    type Error = InjectedLatencyError;
+    type Error = ValueError;
 
     /// Drops fractions of a microsecond.
-    fn try_from(latency: Duration) -> Result<Self, InjectedLatencyError> {
-        let us = u64::try_from(latency.as_micros()).map_err(|_| InjectedLatencyError(latency))?;
-        Self::try_from(us).map_err(|_| InjectedLatencyError(latency))
-    }
-}
-
-impl From<InjectedLatency> for u64 {
-    fn from(latency: InjectedLatency) -> Self {
-        latency.0
+    fn try_from(latency: Duration) -> Result<Self, ValueError> {
+        Self::try_from(u64::try_from(latency.as_micros()).unwrap_or(u64::MAX))
     }
 }
 
@@ -391,9 +377,7 @@ impl Injection {
 /// One phrase for people, without class, direction and seed.
 impl fmt::Display for Injection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let time = |us: InjectedLatency| {
-            if us.0.is_multiple_of(1000) { format!("{}ms", us.0 / 1000) } else { format!("{}us", us.0) }
-        };
+        let time = |latency: InjectedLatency| time_text(latency.0);
         let mut parts = Vec::new();
         parts.extend(self.latency_us.map(|latency| format!("latency {}", time(latency))));
         let jitter = self.jitter_us.zip(self.distribution);
@@ -411,17 +395,43 @@ mod tests {
     use super::*;
 
     #[test]
-    fn latency_outside_its_range_is_refused() {
-        for (latency, us) in
-            [(Duration::from_micros(1), 1), (Duration::from_nanos(1999), 1), (Duration::from_secs(60), 60_000_000)]
+    fn texts_have_units() {
+        let latency = |text: &str| text.parse::<InjectedLatency>().map(u64::from).map_err(|error| error.to_string());
+        for (text, us) in
+            [("30ms", 30_000), ("500us", 500), ("1.5s", 1_500_000), ("1s 1us", 1_000_001), ("1min", 60_000_000)]
         {
-            assert_eq!(InjectedLatency::try_from(latency).map(u64::from), Ok(us));
+            assert_eq!(latency(text), Ok(us), "{text}");
         }
-        for bad in [Duration::ZERO, Duration::from_nanos(999), Duration::from_micros(60_000_001), Duration::MAX] {
-            assert_eq!(InjectedLatency::try_from(bad), Err(InjectedLatencyError(bad)));
+        for text in ["30", "", "ms", "-1ms", "30 parsecs", "0ms", "1ns", "61s", "999999999999y"] {
+            let said = "is refused: an injected time is 1us to 60s (1 to 60000000 us); give a value such as 30ms";
+            assert_eq!(latency(text).unwrap_err(), format!("`{text}` {said}"));
         }
         let longest = InjectedLatency::try_from(60_000_000).map(InjectedLatency::duration);
         assert_eq!(longest, Ok(mpath_core::Injection::MAX_LATENCY));
+
+        let lasting = |text: &str| text.parse::<InjectedMilliseconds>().map(u64::from);
+        for (text, ms) in [("30s", 30_000), ("5m", 300_000), ("1ms", 1), ("24h", 86_400_000)] {
+            assert_eq!(lasting(text), Ok(ms), "{text}");
+        }
+        for text in ["30", "0s", "25h", "1us"] {
+            let error = lasting(text).unwrap_err().to_string();
+            assert!(error.contains("1ms to 24h") && error.ends_with("such as 30s"), "{text}: {error}");
+        }
+
+        let rate = |text: &str| text.parse::<InjectedRate>().map(u64::from);
+        for (text, bytes) in [("65536", 65536), ("64KiB", 65536), ("100MiB", 100 << 20), ("100GiB", 100 << 30)] {
+            assert_eq!(rate(text), Ok(bytes), "{text}");
+        }
+        for bad in ["", "65535", "1MB", "MiB", "-1MiB", "1.5MiB", "101GiB", "99999999999999999GiB", "1Mi\u{e4}"] {
+            assert!(rate(bad).unwrap_err().to_string().contains("64KiB to 100GiB"), "{bad}");
+        }
+        let share = |text: &str| text.parse::<InjectedShare>().map(u64::from);
+        for (text, ppm) in [("1%", 10_000), ("0.01", 10_000), ("100%", 1_000_000), ("1", 1_000_000), ("0.0001%", 1)] {
+            assert_eq!(share(text), Ok(ppm), "{text}");
+        }
+        for bad in ["", "%", "0", "101%", "1.1", "-1%", "nan", "inf", "1 %x", "0.00001%"] {
+            assert!(share(bad).unwrap_err().to_string().contains("0.0001% to 100%"), "{bad}");
+        }
     }
 
     #[test]
@@ -433,15 +443,15 @@ mod tests {
         assert_eq!(read(&serde_json::to_string(&injection).unwrap()), Ok(injection));
         for (text, part) in [
             ("{}", "give one"),
-            (r#"{"latency-us":0}"#, "1us to 60s, not 0ns"),
+            (r#"{"latency-us":0}"#, "`0` is out of range: an injected time is 1us to 60s"),
             (r#"{"latency-us":1,"distribution":"normal"}"#, "give a jitter"),
             (r#"{"latency-us":1,"status":"media-error"}"#, "give an error rate"),
             (r#"{"latency-us":1,"stall":true}"#, "leave latency"),
-            (r#"{"rate":65535}"#, "65535 is out of range: a rate is 64KiB to 100GiB"),
+            (r#"{"rate":65535}"#, "`65535` is out of range: a rate is 64KiB to 100GiB"),
             (r#"{"error-rate-ppm":1000001}"#, "0.0001% to 100%"),
             (r#"{"error-rate-ppm":0}"#, "0.0001% to 100%"),
-            (r#"{"error-rate-ppm":1,"status":"bad"}"#, "no status is `bad`; give one of: path-error"),
-            (r#"{"stall":true,"class":"flush"}"#, "no class is `flush`; give one of: read, write, other"),
+            (r#"{"error-rate-ppm":1,"status":"bad"}"#, "`bad` is no status; give one of: path-error"),
+            (r#"{"stall":true,"class":"flush"}"#, "`flush` is no class; give one of: read, write, other"),
             (r#"{"stall":true,"direction":"up"}"#, "request, response"),
             (r#"{"jitter-us":1,"distribution":"gauss"}"#, "uniform, normal, exponential, pareto"),
             (r#"{"stall":true,"loss":1}"#, "loss"),

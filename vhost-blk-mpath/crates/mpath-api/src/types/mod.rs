@@ -52,9 +52,8 @@ pub use self::fence::{ClearedFence, ClearedFences, DiskFences, FenceLift, Inheri
 pub use self::health::{Condition, ConditionReason, DiskHealth, GuestErrorCount, GuestErrorReason, GuestOperation};
 pub use self::hedge::{DiskHedge, HedgeStatus, SetHedge};
 pub use self::impairment::{
-    InjectedClass, InjectedDirection, InjectedDistribution, InjectedLatency, InjectedLatencyError,
-    InjectedMilliseconds, InjectedRangeError, InjectedRate, InjectedShare, InjectedStatus, Injection, InjectionError,
-    InjectionInForce, UnknownWord,
+    InjectedClass, InjectedDirection, InjectedDistribution, InjectedLatency, InjectedMilliseconds, InjectedRate,
+    InjectedShare, InjectedStatus, Injection, InjectionError, InjectionInForce,
 };
 pub use self::injection::{InjectedPath, PathSelector, PathSelectorError, SetInjection};
 pub use self::latency::{Latency, TimeHistogram};

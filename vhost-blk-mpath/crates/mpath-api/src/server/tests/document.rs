@@ -178,8 +178,8 @@ fn types_accept_what_their_schemas_say() {
     check_schema::<SocketMode>(&[json!("660"), json!("0o660"), json!("0680"), json!(432)]);
     check_schema::<Account>(&[json!(""), json!("a b"), json!("a:b"), json!("-1"), json!(-1), json!(u32::MAX)]);
     check_schema::<KeepAliveTmo>(&[json!(0), json!(601), json!("off"), json!("5ms"), json!(null)]);
-    check_schema::<SuspectTimeout>(&[json!(300), json!("300"), json!("1.5s"), json!("1m"), json!("")]);
-    check_schema::<LimitBurst>(&[json!("2h"), json!(0)]);
+    check_schema::<SuspectTimeout>(&[json!(300), json!("300"), json!("1.5x"), json!("1 parsec"), json!("")]);
+    check_schema::<LimitBurst>(&[json!("2x"), json!(0)]);
     check_schema::<LimitIops>(&[json!(0), json!(1_000_000_001), json!("1k"), json!("1KiB"), json!(1.5)]);
     check_schema::<LimitBandwidth>(&[json!(4095), json!("1MB"), json!("on"), json!([])]);
     check_schema::<MaxTransfer>(&[json!(4095), json!("1GiB"), json!("off"), json!("")]);

@@ -110,7 +110,12 @@ fn errors_have_a_code_and_one_line() {
             r#"{"socket-path":"/s","subsystem":"nqn.a","paths":[{}]}"#,
             "body: paths[0]: invalid type: map",
         ),
-        ("PUT", "/v1/injections", r#"{"path":"0","injection":{"latency-us":0}}"#, "1us to 60s, not 0ns"),
+        (
+            "PUT",
+            "/v1/injections",
+            r#"{"path":"0","injection":{"latency-us":0}}"#,
+            "`0` is out of range: an injected time is 1us to 60s",
+        ),
         ("PUT", "/v1/injections", r#"{"path":"rdma://x","injection":{"latency-us":1}}"#, "unknown transport `rdma`"),
         ("DELETE", "/v1/injections?path=a%20b", "", "no host name"),
         (
@@ -128,8 +133,8 @@ fn errors_have_a_code_and_one_line() {
         (
             "POST",
             "/v1/disks",
-            r#"{"socket-path":"/s","subsystem":"nqn.a","keep-alive-tmo":"5m"}"#,
-            "body: keep-alive-tmo: `5m` is not a whole number of seconds from 1 to 600, such as 5 or 5s",
+            r#"{"socket-path":"/s","subsystem":"nqn.a","keep-alive-tmo":"5x"}"#,
+            "body: keep-alive-tmo: `5x` is not a whole number of seconds from 1 to 600, such as 5 or 5s",
         ),
     ] {
         let (status, body) = server.request(method, target, body);

@@ -200,7 +200,7 @@ fn policies_hedging_and_injections_are_read_and_set() {
             r#"{"hedge":"p95","hedge-budget":"7%"}"#,
             "`7%` is not a share of all reads from 0.1% to 5%, such as 5% or 0.5%",
         ),
-        (r#"{"hedge":95}"#, "expected off, or a quantile such as p95"),
+        (r#"{"hedge":95}"#, "`95` is not off or a quantile from p50 to p99.9"),
         (r#"{"disk":"b"}"#, "nothing to set; give hedge or hedge-budget"),
         (r#"{"hedge":"p95","quantile":1}"#, "unknown field `quantile`"),
         (r#"{"hedge_budget":"1%"}"#, "unknown field `hedge_budget`: write `hedge-budget` at line 1"),

@@ -43,7 +43,7 @@ fn schedulers_and_limits_are_read_and_set() {
     for (body, part) in [
         (r#"{"iops":0}"#, "from 1 to 1000000000"),
         (r#"{"bandwidth":"1MB"}"#, "`1MB` is not off or a number of bytes per second from 4KiB to 1TiB"),
-        (r#"{"burst":"1h"}"#, "`1h` is not a time from 0ms to 3600s"),
+        (r#"{"burst":"2h"}"#, "`2h` is not a time from 0ms to 3600s"),
         (r#"{"disk":"a"}"#, "nothing to set; give iops, bandwidth or burst"),
         (r#"{"iops":1,"queue":1}"#, "unknown field `queue`"),
     ] {
