@@ -5,9 +5,9 @@ use std::io::{self, Write};
 use mpath_api::types::ErrorCode;
 use serde::Serialize;
 
-use crate::Format;
 use crate::table::Style;
 pub(crate) use crate::table::{Column, Table, Text, table};
+use crate::{Format, yaml};
 
 /// The code of an error, for programs.
 #[derive(Debug, Serialize)]
@@ -73,7 +73,7 @@ impl Output {
             Format::Table => as_text(answer).into().shown(self.style),
             Format::Json if self.collected.is_some() => serde_json::to_string(answer).map_err(io::Error::other)? + "\n",
             Format::Json => serde_json::to_string_pretty(answer).map_err(io::Error::other)? + "\n",
-            Format::Yaml => serde_yaml::to_string(answer).map_err(io::Error::other)?,
+            Format::Yaml => yaml::write(answer).map_err(io::Error::other)?,
         };
         match &mut self.collected {
             Some(collected) => collected.push_str(&text),
@@ -87,7 +87,7 @@ impl Output {
         let text = match self.format {
             Format::Table => as_line(item),
             Format::Json => serde_json::to_string(item).map_err(io::Error::other)? + "\n",
-            Format::Yaml => serde_yaml::to_string(&[item]).map_err(io::Error::other)?,
+            Format::Yaml => yaml::write(&[item]).map_err(io::Error::other)?,
         };
         write(&text)
     }
@@ -100,7 +100,7 @@ impl Output {
         let text = match self.format {
             Format::Table => None,
             Format::Json => serde_json::to_string(&report).ok(),
-            Format::Yaml => serde_yaml::to_string(&report).ok(),
+            Format::Yaml => yaml::write(&report).ok(),
         };
         let text = text.unwrap_or_else(|| format!("mpathctl: {message}"));
         // A failed write leaves nothing to do.

@@ -77,7 +77,7 @@ disks:
   namespace: 1
   state: served
   condition: degraded
-  condition-since: 2026-11-21T07:00:01.000Z
+  condition-since: '2026-11-21T07:00:01.000Z'
   reasons:
   - condition: degraded
     message: '1 of 2 expected paths are usable: path 1: lost'
@@ -110,7 +110,7 @@ disks:
     ios: 40
     total-ms: 84060
   polled-ms: 1700
-  hedge: off
+  hedge: 'off'
   hedge-budget: 5%
   hedgeable-reads: 9000
   hedges: 70

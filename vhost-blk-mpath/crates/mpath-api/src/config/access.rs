@@ -3,11 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::json;
 
 use crate::schema::json_schema;
-use crate::text::{ValueError, text_or_number, text_serde};
+use crate::text::{ValueError, text_or_number};
 
 /// The mode of a socket file: permission bits, 0000 to 0777. A client that may write to the socket may connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,15 +38,44 @@ impl FromStr for SocketMode {
     }
 }
 
-text_serde!(SocketMode, "an octal mode with a leading 0, such as 0660");
+impl Serialize for SocketMode {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for SocketMode {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = SocketMode;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an octal mode with a leading 0, such as 0660")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<SocketMode, E> {
+                text.parse().map_err(E::custom)
+            }
+            // YAML 1.1 reads `0660` as 432. A number that looks octal is more likely a mode without its 0.
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<SocketMode, E> {
+                let looks_octal = number.to_string().bytes().all(|digit| b"0467".contains(&digit));
+                let bits = u32::try_from(number).ok().filter(|bits| *bits <= 0o777 && !looks_octal);
+                bits.map_or_else(|| self.visit_str(&number.to_string()), |bits| Ok(SocketMode(bits)))
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
 json_schema!(
     SocketMode,
     "SocketMode",
     json!({
-        "type": "string",
-        "description": "The mode of a socket file, in octal.",
-        "pattern": "^0[0-7]{3}$",
-        "examples": ["0660"],
+        "description": "The mode of a socket file: in octal as a text, in decimal as a number.",
+        "anyOf": [
+            {"type": "string", "pattern": "^0[0-7]{3}$"},
+            {"type": "integer", "format": "int64", "minimum": 0, "maximum": 0o777},
+        ],
+        "examples": ["0660", 0o660],
     })
 );
 
@@ -152,7 +181,10 @@ mod tests {
         for text in ["660", "0o660", "0680", "01777", "066", "", "0+66", "rw", "-0660"] {
             assert!(text.parse::<SocketMode>().is_err(), "{text}");
         }
-        for yaml in ["660", "0o660"] {
+        for (yaml, shown) in [("432", "0660"), ("0o660", "0660"), ("438", "0666"), ("511", "0777"), ("493", "0755")] {
+            assert_eq!(serde_yaml::from_str::<SocketMode>(yaml).unwrap().to_string(), shown);
+        }
+        for yaml in ["660", "600", "400", "440", "0", "512"] {
             let error = serde_yaml::from_str::<SocketMode>(yaml).unwrap_err().to_string();
             assert!(
                 error.contains(&format!("`{yaml}` is no socket mode; give a 0 and three octal digits, such as 0660")),

@@ -87,14 +87,7 @@ fn the_sample_shows_every_setting() {
 
 #[test]
 fn the_samples_commented_settings_work() {
-    let uncommented: String = SAMPLE
-        .lines()
-        .map(|line| {
-            let setting =
-                line.trim_start().strip_prefix('#').filter(|rest| rest.starts_with(|c: char| c.is_alphabetic()));
-            setting.map_or(format!("{line}\n"), |_| format!("{}\n", line.replacen('#', "", 1)))
-        })
-        .collect();
+    let uncommented: String = SAMPLE.lines().map(uncomment).collect();
     let config = parse(&uncommented);
     assert!(config.hostnqn.is_some() && config.hostid.is_some());
     assert_eq!(config.disks[0].namespace, NamespaceId::new(1));
@@ -155,6 +148,47 @@ fn the_documented_defaults() {
     assert_eq!(*sharer, built);
     let built = DiskConfig::new(disk.socket_path.clone(), disk.subsystem.clone(), disk.paths.clone());
     assert_eq!(parse(MINIMAL), Config::new(vec![built]));
+}
+
+/// `PyYAML` and Ansible read YAML 1.1 and write what they read.
+#[test]
+fn the_sample_survives_yaml_1_1() {
+    let is_octal =
+        |text: &str| text.len() == 4 && text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit());
+    let read = |value: &str| match value {
+        "off" => "false".into(),
+        "on" => "true".into(),
+        mode if is_octal(mode) => u32::from_str_radix(mode, 8).unwrap().to_string(),
+        other => other.to_owned(),
+    };
+    let uncommented: String = SAMPLE.lines().map(uncomment).collect();
+    let mut changed = 0;
+    let line = |line: &str| match line.split_once(": ") {
+        Some((key, value)) if read(value) != value => {
+            changed += 1;
+            format!("{key}: {}\n", read(value))
+        }
+        _ => format!("{line}\n"),
+    };
+    let written: String = uncommented.lines().map(line).collect();
+    assert_eq!(parse(&written), parse(&uncommented), "{written}");
+    assert_eq!(changed, 7, "{written}");
+    let refused = refuse(&with_disk_lines("    hedge: true\n"));
+    assert!(refused.contains("invalid type: boolean `true`, expected off or a quantile"), "{refused}");
+}
+
+/// The line, as a setting if it is a commented one.
+fn uncomment(line: &str) -> String {
+    let is_setting = |rest: &str| rest.starts_with(|first: char| first.is_ascii_lowercase());
+    let setting = line.trim_start().strip_prefix('#').is_some_and(is_setting);
+    line.replacen('#', "", usize::from(setting)) + "\n"
+}
+
+#[test]
+fn a_list_may_end_at_the_column_of_its_key() {
+    let text = MINIMAL
+        .replace("['tcp://127.0.0.1:4420', 'tcp://127.0.0.1:4421']", "[\n      'tcp://h1',\n    'tcp://h2',\n    ]");
+    assert_eq!(parse(&text).disks[0].paths.len(), 2);
 }
 
 #[test]

@@ -175,7 +175,7 @@ fn types_accept_what_their_schemas_say() {
     check_schema::<DiskName>(&[json!(""), json!("-a"), json!("."), json!(".."), json!("a/b"), json!("n".repeat(65))]);
     check_schema::<SocketPath>(&[json!(""), json!("/run/"), json!("a\0b"), json!("n".repeat(108)), json!(1)]);
     check_schema::<Nqn>(&[json!(""), json!("a b"), json!("n".repeat(224))]);
-    check_schema::<SocketMode>(&[json!("660"), json!("0o660"), json!("0680"), json!(432)]);
+    check_schema::<SocketMode>(&[json!("660"), json!("0o660"), json!("0680"), json!("432"), json!(660), json!(1.5)]);
     check_schema::<Account>(&[json!(""), json!("a b"), json!("a:b"), json!("-1"), json!(-1), json!(u32::MAX)]);
     check_schema::<KeepAliveTmo>(&[json!(0), json!(601), json!("off"), json!("5ms"), json!(null)]);
     check_schema::<SuspectTimeout>(&[json!(300), json!("300"), json!("1.5x"), json!("1 parsec"), json!("")]);
