@@ -10,9 +10,6 @@ pub mod client;
 mod completion;
 pub mod config;
 mod disk_flags;
-mod policy_serde;
-mod scheduler_serde;
-mod schema;
 pub mod server;
 pub mod socket;
 #[cfg(test)]

@@ -8,6 +8,7 @@ use crate::{DiskId, MAX_DISKS};
 ///
 /// A subsystem without ANA reporting is `Optimized` on every path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "api", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
 pub enum AnaState {
     /// The preferred access.
     Optimized,
@@ -22,6 +23,10 @@ pub enum AnaState {
 }
 
 impl AnaState {
+    /// Every state.
+    pub const ALL: [Self; 5] =
+        [Self::Optimized, Self::NonOptimized, Self::Inaccessible, Self::PersistentLoss, Self::Change];
+
     /// Whether I/O may be sent in this state.
     #[must_use]
     pub const fn is_selectable(self) -> bool {

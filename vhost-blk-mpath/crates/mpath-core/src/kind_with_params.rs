@@ -7,7 +7,13 @@ use crate::param::of_path;
 use crate::{Param, PathId};
 
 /// The set of all policies, or of all schedulers.
-pub trait KindWithParams: Copy + Eq {
+pub trait KindWithParams: Copy + Eq + 'static {
+    /// "policy" or "scheduler".
+    const NOUN: &'static str;
+
+    /// Every name, other names included.
+    fn names() -> Vec<&'static str>;
+
     /// The name and parameters of this policy or scheduler.
     fn params_of(self) -> ParamsOf;
 }

@@ -39,6 +39,8 @@
 #![allow(clippy::doc_markdown)]
 
 mod ana;
+#[cfg(feature = "api")]
+pub mod api;
 mod attention;
 mod explanation;
 mod failovers;

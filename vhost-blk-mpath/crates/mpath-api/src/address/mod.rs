@@ -4,13 +4,13 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
+use mpath_core::json_schema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 pub use self::error::AddressError;
 pub use self::local::{InterfaceName, LocalEnd};
-use crate::schema::json_schema;
 use crate::text::text_serde;
 
 mod error;

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
+use mpath_core::json_schema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::json;
 
-use crate::schema::json_schema;
 use crate::text::{ValueError, text_or_number};
 
 /// The mode of a socket file: permission bits, 0000 to 0777. A client that may write to the socket may connect.

@@ -15,7 +15,6 @@ use super::sharer::SharerConfig;
 use super::time::{Seconds, Time};
 use super::value::{Bounded, DiskName, Nqn, SocketPath};
 use crate::address::{DiscoveryAddress, PathAddress};
-use crate::{policy_serde, scheduler_serde};
 
 /// A namespace identifier: 1 to 4294967294. NVMe gives 0 and 0xffffffff other meanings.
 pub type NamespaceId = Bounded<1, { u32::MAX - 1 }>;
@@ -90,14 +89,12 @@ pub struct DiskConfig {
 
     /// The policy, which picks the path of a request: a name, or a mapping of `name` and parameters, or a mapping of `read` and
     /// `write` to one each. Default: `bdp`. Can be changed while I/O runs.
-    #[serde(default = "default_policy", with = "policy_serde")]
-    #[schema(value_type = policy_serde::PoliciesSchema)]
+    #[serde(default = "default_policy")]
     pub policy: ClassPolicies,
 
     /// The scheduler, which picks the virtqueue that is served next: a name, or a mapping of `name` and parameters. Default:
     /// `burst-credit`. Can be changed while I/O runs.
-    #[serde(default = "default_scheduler", with = "scheduler_serde")]
-    #[schema(value_type = scheduler_serde::SchedulerSchema)]
+    #[serde(default = "default_scheduler")]
     pub scheduler: SchedulerSpec,
 
     /// Limits of the disk, over all virtqueues and I/O threads. Default: no limits. Can be changed while I/O runs.

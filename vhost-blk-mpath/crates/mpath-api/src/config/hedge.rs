@@ -3,11 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use mpath_core::{Hedging, decimal_text, parse_decimal};
+use mpath_core::{Hedging, decimal_text, json_schema, parse_decimal};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::json;
 
-use crate::schema::json_schema;
 use crate::text::{ValueError, text_or_number, text_serde};
 
 const HEDGE: &str = "off or a quantile from p50 to p99.9, such as p95 or p99.5";

@@ -6,9 +6,9 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
+use mpath_core::json_schema;
 use serde_json::json;
 
-use crate::schema::json_schema;
 use crate::text::text_serde;
 
 /// The path of a file with a secret key: 1 to 4095 bytes. Keys are in files, because others can read command lines and the API.

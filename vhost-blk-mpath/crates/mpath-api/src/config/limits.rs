@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-use mpath_core::{Limits, bytes_text, parse_bytes};
+use mpath_core::{Limits, bytes_text, json_schema, parse_bytes};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::json;
 use utoipa::openapi::RefOr;
@@ -14,7 +14,6 @@ use utoipa::openapi::schema::Schema;
 use utoipa::{PartialSchema, ToSchema};
 
 use super::time::Time;
-use crate::schema::json_schema;
 use crate::text::{ValueError, text_or_number};
 
 /// Requests per second: `off`, or 1 to 1,000,000,000.

@@ -3,11 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use mpath_core::{bytes_text, parse_bytes};
+use mpath_core::{bytes_text, json_schema, parse_bytes};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::json;
 
-use crate::schema::json_schema;
 use crate::text::{ValueError, text_or_number};
 
 /// The most data of one NVMe command: 4 KiB to 32 MiB, as a number of bytes or of KiB or MiB.

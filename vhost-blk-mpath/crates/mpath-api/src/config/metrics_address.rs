@@ -4,9 +4,9 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
+use mpath_core::json_schema;
 use serde_json::json;
 
-use crate::schema::json_schema;
 use crate::text::{ValueError, text_serde};
 
 /// An IP address and a TCP port from 1 to 65535, such as `127.0.0.1:9464` or `[::1]:9464`.

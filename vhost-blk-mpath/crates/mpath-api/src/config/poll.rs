@@ -4,10 +4,10 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use mpath_core::json_schema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::json;
 
-use crate::schema::json_schema;
 use crate::text::{ValueError, text_or_number};
 
 /// The limit of `auto`, in microseconds: above twice the round trip of a network within a data centre.

@@ -4,12 +4,11 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use mpath_core::{parse_time, time_text};
+use mpath_core::{json_schema, parse_time, time_text};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::json;
 
 use super::value::Bounded;
-use crate::schema::json_schema;
 use crate::text::{ValueError, text_or_number};
 
 /// The usual forms of a time.

@@ -6,11 +6,11 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
+use mpath_core::json_schema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::schema::json_schema;
 use crate::text::{ValueError, text_serde};
 
 /// An integer from `MIN` to `MAX`, both included.

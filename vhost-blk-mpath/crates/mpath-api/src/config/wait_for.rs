@@ -3,9 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+use mpath_core::json_schema;
 use serde_json::json;
 
-use crate::schema::json_schema;
 use crate::text::{ValueError, text_serde};
 
 /// The paths that have to be live before the daemon reports that it is ready. The API and the sockets do not wait.

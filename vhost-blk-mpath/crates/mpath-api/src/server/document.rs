@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use axum::Router;
 use axum::handler::Handler;
 use axum::routing::{MethodFilter, on};
+use mpath_core::api::schema_of;
 use serde_json::json;
 use utoipa::__dev::SchemaReferences;
 use utoipa::PartialSchema;
@@ -15,7 +16,6 @@ use utoipa::openapi::path::{HttpMethod, Operation, Paths};
 use utoipa::openapi::schema::Schema;
 use utoipa::openapi::{Components, Info, OpenApi, Ref, RefOr, Response};
 
-use crate::schema;
 use crate::types::{ErrorBody, ErrorCode, ErrorInfo};
 
 /// The errors that any request may get.
@@ -94,7 +94,7 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
                     {"properties": {"error": {"properties": {"code": {"enum": codes}}}}},
                 ],
             });
-            answer.content.insert("application/json".into(), RefOr::T(Content::new(Some(schema::of(body)))));
+            answer.content.insert("application/json".into(), RefOr::T(Content::new(Some(schema_of(body)))));
             let name = codes.iter().map(|code| code.as_str()).collect::<Vec<_>>().join(".");
             operation.responses.responses.insert(status.to_string(), RefOr::Ref(Ref::from_response_name(&name)));
             self.errors.insert(name, RefOr::T(answer));

@@ -7,9 +7,8 @@ use mpath_core::{AnaState, ClassPolicies, Next, NextRequest as CoreNext, WaitCau
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Condition, ConditionReason, InjectionInForce, PathState, ana_state};
+use super::{Condition, ConditionReason, InjectionInForce, PathState};
 use crate::address::PathAddress;
-use crate::policy_serde;
 
 /// `GET /v1/disks/{disk}/explain`: what would happen to the next requests of a disk.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -22,8 +21,6 @@ pub struct Explanation {
     /// Why: every condition that applies, the worst first.
     pub reasons: Vec<ConditionReason>,
     /// The policies in force, in the form of the configuration file.
-    #[serde(with = "policy_serde")]
-    #[schema(value_type = policy_serde::PoliciesSchema)]
     pub policy: ClassPolicies,
     /// The I/O threads that serve a virtqueue of the disk. Without a front-end: the first thread alone.
     pub threads: Vec<ThreadExplanation>,
@@ -121,8 +118,6 @@ pub struct ExplainedPath {
     /// How much longer the reason holds, if that is known.
     pub left_us: Option<u64>,
     /// With `ana-state`: the state.
-    #[serde(with = "ana_state")]
-    #[schema(value_type = Option<ana_state::AnaStateSchema>)]
     pub ana_state: Option<AnaState>,
     /// What the policy says of the path. `null`: the policy was not asked about it.
     pub opinion: Option<PolicyOpinion>,

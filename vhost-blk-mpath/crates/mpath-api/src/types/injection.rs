@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use mpath_core::json_schema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::ToSchema;
@@ -10,7 +11,6 @@ use utoipa::ToSchema;
 use super::impairment::UncheckedInjection;
 use super::{InjectedMilliseconds, Injection, InjectionInForce, Path};
 use crate::address::{AddressError, PEER_PATTERN, PathAddress};
-use crate::schema::json_schema;
 use crate::text::text_serde;
 
 /// `GET /v1/injections`, and the answer to `PUT` and `DELETE`: a path and its injection.

@@ -6,7 +6,6 @@
 //! with a unit have it as the last word of their key: `-us` microseconds, `-ms` milliseconds, `-s` seconds, `-bytes`. Requests
 //! refuse unknown keys. Answers may gain keys in later versions.
 
-mod ana_state;
 mod authentication;
 mod configuration;
 mod connection;
@@ -22,6 +21,7 @@ mod impairment;
 mod injection;
 mod latency;
 mod parameter;
+mod params;
 mod policy;
 mod removal;
 mod scheduler;
@@ -37,7 +37,6 @@ use mpath_core::ClassPolicies;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-pub(crate) use self::ana_state::ANA_STATES;
 pub use self::authentication::{AuthenticatedSides, PathAuthentication};
 pub use self::configuration::{Configuration, FailedChange, Reload};
 pub use self::connection::{Connection, Subflow, SubflowState};
@@ -68,7 +67,6 @@ pub use self::steering::{AddPath, Controller, Origin, PathAction, PathWindow, St
 pub use self::upgrade::Upgrade;
 pub use self::weight::{DiskWeight, SetWeight};
 use crate::address::{PathAddress, Transport};
-use crate::policy_serde;
 
 /// `GET /v1/status`: the daemon and its disks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -114,8 +112,6 @@ pub struct Disk {
     /// takes requests.
     pub held_ms: Option<u64>,
     /// The policies in force, in the form of the configuration file.
-    #[serde(with = "policy_serde")]
-    #[schema(value_type = policy_serde::PoliciesSchema)]
     pub policy: ClassPolicies,
     /// Size. 0 until a path has been connected.
     pub capacity_bytes: u64,
@@ -206,8 +202,7 @@ pub struct Path {
     /// The time of the last error: UTC, RFC 3339 with milliseconds.
     pub last_error_at: Option<String>,
     /// ANA state of the namespace on this path. `null` until the controller has reported it.
-    #[serde(default, with = "ana_state")]
-    #[schema(value_type = Option<ana_state::AnaStateSchema>)]
+    #[serde(default)]
     pub ana_state: Option<AnaState>,
     /// The other disks that use the path, and how they see it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -337,8 +332,7 @@ pub struct PathSharer {
     /// The disk's name.
     pub disk: String,
     /// ANA state of this disk's namespace on the path. `null` until the controller has reported it.
-    #[serde(default, with = "ana_state")]
-    #[schema(value_type = Option<ana_state::AnaStateSchema>)]
+    #[serde(default)]
     pub ana_state: Option<AnaState>,
     /// Why requests of this disk cannot go to the path now, one line. `null` if they can.
     pub unusable: Option<String>,

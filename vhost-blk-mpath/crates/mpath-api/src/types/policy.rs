@@ -1,20 +1,18 @@
 //! Policies, their parameters, and their estimates of paths.
 
+use mpath_core::api::ParamsSchema;
 use mpath_core::{ClassPolicies, PolicyClass, PolicyKind, PolicySpec};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Parameter, PathState};
+use super::{Parameter, PathState, params};
 use crate::address::PathAddress;
-use crate::policy_serde;
 
 /// `GET /v1/policies`: one policy that this daemon has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Policy {
     /// The name.
-    #[serde(with = "policy_serde::kind")]
-    #[schema(value_type = policy_serde::PolicyNameSchema)]
     pub name: PolicyKind,
     /// Other names of the policy, which are accepted too.
     pub aliases: Vec<String>,
@@ -33,8 +31,6 @@ pub struct DiskPolicy {
     /// The disk's name.
     pub disk: String,
     /// The policies, in the form of the configuration file.
-    #[serde(with = "policy_serde")]
-    #[schema(value_type = policy_serde::PoliciesSchema)]
     pub policy: ClassPolicies,
 }
 
@@ -44,16 +40,13 @@ pub struct DiskPolicy {
 pub struct SetPolicy {
     /// The policy to switch to. A policy that is already in force keeps its estimates, and the parameters that are not given keep
     /// their values.
-    #[serde(with = "policy_serde::kind")]
-    #[schema(value_type = policy_serde::PolicyNameSchema)]
     pub policy: PolicyKind,
     /// Parameters by name. The value `default` sets the default.
-    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "policy_serde::params")]
-    #[schema(value_type = policy_serde::ParamsSchema)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "params")]
+    #[schema(value_type = ParamsSchema)]
     pub params: Vec<(String, String)>,
     /// The class of requests. If left out: all.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "policy_serde::class")]
-    #[schema(value_type = Option<policy_serde::ClassSchema>)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<PolicyClass>,
     /// The disk, which must have paths of its own. If left out: every such disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -86,8 +79,6 @@ pub struct PolicyInForce {
     /// The class of requests: `all`, `read`, or `write` (everything but reads).
     pub class: String,
     /// The name.
-    #[serde(with = "policy_serde::kind")]
-    #[schema(value_type = policy_serde::PolicyNameSchema)]
     pub name: PolicyKind,
     /// What the policy does, one line.
     pub description: String,

@@ -2,21 +2,19 @@
 
 use std::fmt;
 
+use mpath_core::api::ParamsSchema;
 use mpath_core::{DiskId, DiskSchedulerStats, FlowId, FlowStats, SchedulerKind, SchedulerSpec, SchedulerStats};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Latency, Parameter, TimeHistogram};
+use super::{Latency, Parameter, TimeHistogram, params};
 use crate::config::{LimitBandwidth, LimitBurst, LimitIops, LimitsConfig, LimitsSchema, Weight};
-use crate::{policy_serde, scheduler_serde};
 
 /// `GET /v1/schedulers`: one scheduler that this daemon has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Scheduler {
     /// The name.
-    #[serde(with = "scheduler_serde::kind")]
-    #[schema(value_type = scheduler_serde::SchedulerNameSchema)]
     pub name: SchedulerKind,
     /// What the scheduler does, one line.
     pub description: String,
@@ -33,8 +31,6 @@ pub struct DiskScheduler {
     /// The disk's name.
     pub disk: String,
     /// The scheduler, in the form of the configuration file.
-    #[serde(with = "scheduler_serde")]
-    #[schema(value_type = scheduler_serde::SchedulerSchema)]
     pub scheduler: SchedulerSpec,
 }
 
@@ -44,12 +40,10 @@ pub struct DiskScheduler {
 pub struct SetScheduler {
     /// The scheduler to switch to. A scheduler that is already in force keeps the state of the virtqueues, and the parameters that
     /// are not given keep their values.
-    #[serde(with = "scheduler_serde::kind")]
-    #[schema(value_type = scheduler_serde::SchedulerNameSchema)]
     pub scheduler: SchedulerKind,
     /// Parameters by name. The value `default` sets the default.
-    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "policy_serde::params")]
-    #[schema(value_type = policy_serde::ParamsSchema)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "params")]
+    #[schema(value_type = ParamsSchema)]
     pub params: Vec<(String, String)>,
     /// The disk, which must have paths of its own. If left out: every such disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -63,8 +57,6 @@ pub struct SchedulerDetail {
     /// The disk's name.
     pub disk: String,
     /// The scheduler, in the form of the configuration file.
-    #[serde(with = "scheduler_serde")]
-    #[schema(value_type = scheduler_serde::SchedulerSchema)]
     pub scheduler: SchedulerSpec,
     /// What the scheduler does, one line.
     pub description: String,

@@ -92,8 +92,14 @@ impl PolicyKind {
 }
 
 impl KindWithParams for PolicyKind {
+    const NOUN: &'static str = "policy";
+
+    fn names() -> Vec<&'static str> {
+        Self::ALL.iter().flat_map(|kind| std::iter::once(kind.name()).chain(kind.aliases().iter().copied())).collect()
+    }
+
     fn params_of(self) -> ParamsOf {
-        ParamsOf { noun: "policy", name: self.name(), params: self.params() }
+        ParamsOf { noun: Self::NOUN, name: self.name(), params: self.params() }
     }
 }
 

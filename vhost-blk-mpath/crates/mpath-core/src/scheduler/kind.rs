@@ -55,8 +55,14 @@ impl SchedulerKind {
 }
 
 impl KindWithParams for SchedulerKind {
+    const NOUN: &'static str = "scheduler";
+
+    fn names() -> Vec<&'static str> {
+        Self::ALL.map(Self::name).into()
+    }
+
     fn params_of(self) -> ParamsOf {
-        ParamsOf { noun: "scheduler", name: self.name(), params: self.params() }
+        ParamsOf { noun: Self::NOUN, name: self.name(), params: self.params() }
     }
 }
 

@@ -9,7 +9,7 @@ use super::metric::{Metric, Number, counter, gauge, info, states, times};
 use super::subflow_groups::SubflowGroup;
 use crate::address::Transport;
 use crate::types::{
-    ANA_STATES, Condition, DiscoveryController, DiscoveryState, Disk, GuestErrorCount, MovedRequests, OpStats, Path,
+    AnaState, Condition, DiscoveryController, DiscoveryState, Disk, GuestErrorCount, MovedRequests, OpStats, Path,
     PathState, QueueTurns, SchedulerDetail, Status, Tier,
 };
 
@@ -144,7 +144,7 @@ pub(super) const PATHS: &[Metric<Path>] = &[
     }),
     states("path_state", "State of the path", "state", |path| one_of(&PathState::ALL, Some(path.state))),
     states("path_ana_state", "ANA state of the namespace on the path; all 0: unknown", "state", |path| {
-        one_of(&ANA_STATES, path.ana_state)
+        one_of(&AnaState::ALL, path.ana_state)
     }),
     gauge("path_suspect", "Whether the path owes answers and has been silent for too long", |path| {
         Some(path.suspect.into())

@@ -16,9 +16,9 @@ use crate::config::LimitsConfig;
 use crate::server::Limits;
 use crate::server::tests::{Fake, Running};
 use crate::types::{
-    ANA_STATES, AnaState, Condition, Connection, DiscoveryState, FenceWaits, GuestErrorCount, GuestErrorReason,
-    GuestOperation, Injection, InjectionInForce, MovedRequests, OpStats, PathState, QueueTurns, Subflow, SubflowState,
-    Tier, TimeHistogram,
+    AnaState, Condition, Connection, DiscoveryState, FenceWaits, GuestErrorCount, GuestErrorReason, GuestOperation,
+    Injection, InjectionInForce, MovedRequests, OpStats, PathState, QueueTurns, Subflow, SubflowState, Tier,
+    TimeHistogram,
 };
 
 const PREFIX: &str = "vhost_blk_mpath_";
@@ -156,7 +156,7 @@ fn unknown_values_have_no_sample() {
     // Two disks of two paths each; no virtqueue, no limit, no discovery controller.
     assert_eq!((count("disk_connected"), count("path_suspect"), count("path_requests_total")), (2, 4, 12));
     assert_eq!(count("disk_tier"), 2 * Tier::ALL.len());
-    assert_eq!((count("path_state"), count("path_ana_state")), (4 * PathState::ALL.len(), 4 * ANA_STATES.len()));
+    assert_eq!((count("path_state"), count("path_ana_state")), (4 * PathState::ALL.len(), 4 * AnaState::ALL.len()));
     for name in
         ["disk_limit_iops", "disk_limit_balance_bytes", "virtqueue_tier", "path_window_bytes", "discovery_state"]
     {
@@ -325,7 +325,7 @@ proptest! {
         window_bytes in any::<Option<u64>>(),
         times in times(),
         state in proptest::sample::select(PathState::ALL.to_vec()),
-        ana_state in proptest::option::of(proptest::sample::select(ANA_STATES.to_vec())),
+        ana_state in proptest::option::of(proptest::sample::select(AnaState::ALL.to_vec())),
         flags in any::<[bool; 3]>(),
     ) {
         let (mut status, mut paths, mut scheduling) = one();

@@ -5,11 +5,12 @@ use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{Object, Schema, SchemaType};
 
 /// Gives a type, perhaps with constants as parameters, a named schema as JSON.
+#[macro_export]
 macro_rules! json_schema {
     ([$($parameters:tt)*] $type:ty, $name:expr, $json:expr) => {
         impl<$($parameters)*> utoipa::PartialSchema for $type {
             fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
-                $crate::schema::of($json)
+                $crate::api::schema_of($json)
             }
         }
         impl<$($parameters)*> utoipa::ToSchema for $type {
@@ -19,14 +20,13 @@ macro_rules! json_schema {
         }
     };
     ($type:ty, $name:expr, $json:expr) => {
-        $crate::schema::json_schema!([] $type, $name, $json);
+        $crate::json_schema!([] $type, $name, $json);
     };
 }
 
-pub(crate) use json_schema;
-
 /// The schema that this JSON object is. The library writes keys that it does not know as they are.
-pub(crate) fn of(json: Value) -> RefOr<Schema> {
+#[must_use]
+pub fn schema_of(json: Value) -> RefOr<Schema> {
     let Value::Object(keys) = json else { panic!("{json} is no schema") };
     let mut schema = Object::with_type(SchemaType::AnyValue);
     schema.extensions = Some(keys.into_iter().collect());
