@@ -51,8 +51,8 @@ fn describe(
         suspended: explained.is_suspended,
         read: NextRequest::new(&group.read, path),
         write: NextRequest::new(&group.write, path),
-        flush: group.flush.as_ref().map(|targets| targets.iter().map(Into::into).collect()),
-        waiting: group.waiting.iter().map(Into::into).collect(),
+        flush: group.flush.clone(),
+        waiting: group.waiting.clone(),
     }
 }
 
@@ -74,7 +74,7 @@ fn describe_path(subsystem: &Subsystem, disk: DiskId, verdict: &PathVerdict) -> 
         reason,
         left_us: left.map(|left| left.as_micros() as u64),
         ana_state,
-        opinion: verdict.opinion.map(Into::into),
+        opinion: verdict.opinion,
         in_flight: verdict.in_flight,
         in_flight_bytes: verdict.in_flight_bytes,
         suspect: verdict.is_suspect,

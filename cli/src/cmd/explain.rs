@@ -2,7 +2,7 @@
 
 use mpath_api::client::Client;
 use mpath_api::types::{
-    Decision, ExplainedPath, Explanation, FlushTarget, NextRequest, PathReason, ThreadExplanation, WaitReason, Waiting,
+    Decision, ExplainedPath, Explanation, FlushTarget, NextRequest, PathReason, ThreadExplanation, WaitCause, Waiting,
 };
 
 use super::ms;
@@ -109,16 +109,12 @@ fn flush(targets: Option<&[FlushTarget]>) -> String {
     }
     let target = |of: &FlushTarget| {
         let notes = [
-            (of.presumed, "writes of an earlier daemon"),
-            (of.lost_writes, "fails: unflushed writes were lost"),
-            (!of.lost_writes && !of.reachable, "waits: the path is not usable"),
+            (of.is_presumed, "writes of an earlier daemon"),
+            (of.has_lost_writes, "fails: unflushed writes were lost"),
+            (!of.has_lost_writes && !of.is_reachable, "waits: the path is not usable"),
         ];
         let notes: Vec<_> = notes.into_iter().filter(|(holds, _)| *holds).map(|(_, note)| note).collect();
-        if notes.is_empty() {
-            format!("path {}", of.index)
-        } else {
-            format!("path {} ({})", of.index, notes.join(", "))
-        }
+        if notes.is_empty() { format!("path {}", of.path) } else { format!("path {} ({})", of.path, notes.join(", ")) }
     };
     format!("\nflush: must reach {}\n", targets.iter().map(target).collect::<Vec<_>>().join(", "))
 }
@@ -138,29 +134,29 @@ fn waiting(all: &[Waiting]) -> Text {
     let row = |of: &Waiting| {
         [
             cause(of.cause).into(),
-            or_dash(of.index),
+            or_dash(of.path),
             of.requests.to_string(),
-            ms(of.oldest_us),
-            or_dash(of.left_us.map(ms)),
+            ms(of.oldest.as_micros() as u64),
+            or_dash(of.ends_in.map(|time| ms(time.as_micros() as u64))),
             of.behind.to_string(),
         ]
     };
     Text::from("\n").then(table(columns, all.iter().map(row)))
 }
 
-fn cause(cause: WaitReason) -> &'static str {
+fn cause(cause: WaitCause) -> &'static str {
     match cause {
-        WaitReason::Limit => "the limits of the disk",
-        WaitReason::NoPath => "a path",
-        WaitReason::Room => "room on a path",
-        WaitReason::Policy => "a better path",
-        WaitReason::Turn => "its turn",
-        WaitReason::Retry => "the time of a retry",
-        WaitReason::Fence => "the fence of its path",
-        WaitReason::Injection => "the injection of its path",
-        WaitReason::Answer => "the answer of its path",
-        WaitReason::Hedge => "the first of two answers",
-        WaitReason::Recall => "its way back from its path",
-        WaitReason::FlushTurn => "its turn on a path, as a flush",
+        WaitCause::Limit => "the limits of the disk",
+        WaitCause::NoPath => "a path",
+        WaitCause::Room => "room on a path",
+        WaitCause::Policy => "a better path",
+        WaitCause::Turn => "its turn",
+        WaitCause::Retry => "the time of a retry",
+        WaitCause::Fence => "the fence of its path",
+        WaitCause::Injection => "the injection of its path",
+        WaitCause::Answer => "the answer of its path",
+        WaitCause::Hedge => "the first of two answers",
+        WaitCause::Recall => "its way back from its path",
+        WaitCause::FlushTurn => "its turn on a path, as a flush",
     }
 }

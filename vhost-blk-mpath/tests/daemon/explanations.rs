@@ -439,20 +439,20 @@ fn not_over(class: &str, path: &ExplainedPath, reason: PathReason) -> String {
 fn flush_lines(of: &Explanation) -> Vec<String> {
     let targets = of.threads[0].flush.iter().flatten();
     let line = targets.map(|target| {
-        let lost = if target.lost_writes { ", lost writes" } else { "" };
-        let unreachable = if target.reachable { "" } else { ", not reachable" };
-        format!("flush to path {}{lost}{unreachable}", target.index)
+        let lost = if target.has_lost_writes { ", lost writes" } else { "" };
+        let unreachable = if target.is_reachable { "" } else { ", not reachable" };
+        format!("flush to path {}{lost}{unreachable}", target.path)
     });
     line.collect()
 }
 
 fn wait(of: &Waiting) -> String {
     let mut line = format!("waits for {}", word(of.cause));
-    if let Some(path) = of.index {
+    if let Some(path) = of.path {
         write!(line, ", path {path}").unwrap();
     }
     write!(line, ", requests {}", of.requests).unwrap();
-    line += of.left_us.map_or("", |_| ", for a time");
+    line += of.ends_in.map_or("", |_| ", for a time");
     if of.behind > 0 {
         write!(line, ", behind {}", of.behind).unwrap();
     }

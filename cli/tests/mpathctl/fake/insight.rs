@@ -1,8 +1,10 @@
 //! Explanations and slow requests that are made up.
 
+use std::time::Duration;
+
 use mpath_api::types::{
-    Decision, ExplainedPath, FlushTarget, GuestErrorReason, GuestOperation, NextRequest, Path, PathReason, PathState,
-    PolicyOpinion, SlowRequest, SlowStages, ThreadExplanation, WaitReason, Waiting,
+    Decision, ExplainedPath, FlushTarget, GuestErrorReason, GuestOperation, NextRequest, Opinion, Path, PathId,
+    PathReason, PathState, SlowRequest, SlowStages, ThreadExplanation, WaitCause, Waiting,
 };
 
 /// A thread with two virtqueues of `disk0`: reads go to the live path, and a write waits for the limits and for room.
@@ -31,7 +33,10 @@ pub(super) fn explained(paths: &[Path]) -> Vec<ThreadExplanation> {
         decision: Decision::Path,
         index: Some(0),
         left_us: None,
-        paths: of_disk0([None, Some(PathReason::Down)], PolicyOpinion::AnsweredIn { answered_in_us: 210 }),
+        paths: of_disk0(
+            [None, Some(PathReason::Down)],
+            Opinion::AnsweredIn { answered_in: Duration::from_micros(210) },
+        ),
     };
     let write = NextRequest {
         exists: true,
@@ -40,12 +45,18 @@ pub(super) fn explained(paths: &[Path]) -> Vec<ThreadExplanation> {
         decision: Decision::NoRoom,
         index: None,
         left_us: None,
-        paths: of_disk0([Some(PathReason::WindowFull), Some(PathReason::Down)], PolicyOpinion::Turn),
+        paths: of_disk0([Some(PathReason::WindowFull), Some(PathReason::Down)], Opinion::Turn),
     };
-    let flush = FlushTarget { index: 0, presumed: false, lost_writes: false, reachable: true };
-    let lost = FlushTarget { index: 1, presumed: false, lost_writes: true, reachable: false };
-    let waiting =
-        |cause, index, left_us, behind| Waiting { cause, index, requests: 2, oldest_us: 3_250, left_us, behind };
+    let flush = FlushTarget { path: PathId(0), is_presumed: false, has_lost_writes: false, is_reachable: true };
+    let lost = FlushTarget { path: PathId(1), is_presumed: false, has_lost_writes: true, is_reachable: false };
+    let waiting = |cause, path, ends_in, behind| Waiting {
+        cause,
+        path,
+        requests: 2,
+        oldest: Duration::from_micros(3_250),
+        ends_in,
+        behind,
+    };
     vec![ThreadExplanation {
         thread: 0,
         queues: vec![0, 2],
@@ -54,7 +65,10 @@ pub(super) fn explained(paths: &[Path]) -> Vec<ThreadExplanation> {
         read,
         write,
         flush: Some(vec![flush, lost]),
-        waiting: vec![waiting(WaitReason::Limit, None, Some(87_000), 1), waiting(WaitReason::Answer, Some(0), None, 0)],
+        waiting: vec![
+            waiting(WaitCause::Limit, None, Some(Duration::from_millis(87)), 1),
+            waiting(WaitCause::Answer, Some(PathId(0)), None, 0),
+        ],
     }]
 }
 

@@ -115,19 +115,26 @@ pub enum WhyNot {
 
 /// A path that a flush must reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "api", derive(serde::Serialize, serde::Deserialize, utoipa::ToSchema))]
 pub struct FlushTarget {
-    /// The path.
+    /// The path's number on the disk, from 0.
+    #[cfg_attr(feature = "api", serde(rename = "index"), schema(value_type = u16))]
     pub path: PathId,
-    /// The unflushed writes are those that an earlier daemon may have left.
+    /// Whether the unflushed writes are only those that an earlier daemon may have left.
+    #[cfg_attr(feature = "api", serde(rename = "presumed"))]
     pub is_presumed: bool,
-    /// The flush reports lost writes to the guest.
+    /// Whether the flush fails because unflushed writes were lost there.
+    #[cfg_attr(feature = "api", serde(rename = "lost-writes"))]
     pub has_lost_writes: bool,
-    /// The path takes flushes now.
+    /// Whether the path takes flushes now. Otherwise the flush waits for it.
+    #[cfg_attr(feature = "api", serde(rename = "reachable"))]
     pub is_reachable: bool,
 }
 
-/// What an open request waits for.
+/// What a request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "api", derive(serde::Serialize, serde::Deserialize, utoipa::ToSchema))]
+#[cfg_attr(feature = "api", serde(rename_all = "kebab-case"), schema(as = WaitReason))]
 pub enum WaitCause {
     /// The limits of the disk.
     Limit,
@@ -135,13 +142,13 @@ pub enum WaitCause {
     NoPath,
     /// Room on a path.
     Room,
-    /// A path without room, because the policy prefers it to the paths with room.
+    /// A better path than those with room, says the policy.
     Policy,
-    /// The turn of its flow.
+    /// Its turn.
     Turn,
     /// The time of a retry.
     Retry,
-    /// The fence of its path.
+    /// The fence of its path: it is in doubt.
     Fence,
     /// The end of an injection's delay or stall.
     Injection,
@@ -149,7 +156,7 @@ pub enum WaitCause {
     Answer,
     /// The first of two answers: it is hedged.
     Hedge,
-    /// The driver, which takes it back from its path.
+    /// Its way back: it is recalled from its path.
     Recall,
     /// Its turn on a path, as a flush.
     FlushTurn,
@@ -157,17 +164,22 @@ pub enum WaitCause {
 
 /// Requests that wait for the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "api", derive(serde::Serialize, serde::Deserialize, utoipa::ToSchema))]
 pub struct Waiting {
     /// What they wait for.
     pub cause: WaitCause,
-    /// Their path, if they have one.
+    /// Their path. `null` if they have none.
+    #[cfg_attr(feature = "api", serde(rename = "index"), schema(value_type = Option<u16>))]
     pub path: Option<PathId>,
     /// Their number. A flush counts once for each path.
     pub requests: u64,
-    /// The longest time since the submission of one of them.
+    /// How long ago the first of them was fetched.
+    #[cfg_attr(feature = "api", serde(rename = "oldest-us", with = "crate::api::us"), schema(value_type = u64))]
     pub oldest: Duration,
     /// When the first wait ends, if that is known.
+    #[cfg_attr(feature = "api", serde(rename = "left-us", with = "crate::api::us_if_any"))]
+    #[cfg_attr(feature = "api", schema(value_type = Option<u64>))]
     pub ends_in: Option<Duration>,
-    /// The number of flows, of this disk and of others, whose requests go before these.
+    /// Virtqueues, of this disk and of others over the paths, with a request that goes first.
     pub behind: u64,
 }

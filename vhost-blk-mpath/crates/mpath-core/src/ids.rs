@@ -8,6 +8,7 @@ pub const MAX_PATHS: usize = 64;
 /// A path of a group's disks, below [`MAX_PATHS`]. The id is the same in every [`crate::Group`] of the disks. It is
 /// free again after the path was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "api", derive(serde::Serialize, serde::Deserialize))]
 pub struct PathId(pub u16);
 
 impl PathId {

@@ -1,9 +1,8 @@
 //! Explanations: which path the next requests of a disk would take, why not the others, and what waits.
 
-use std::fmt;
 use std::time::Duration;
 
-use mpath_core::{AnaState, ClassPolicies, Next, NextRequest as CoreNext, WaitCause, WhyNot};
+use mpath_core::{AnaState, ClassPolicies, FlushTarget, Next, NextRequest as CoreNext, Opinion, Waiting, WhyNot};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -120,7 +119,7 @@ pub struct ExplainedPath {
     /// With `ana-state`: the state.
     pub ana_state: Option<AnaState>,
     /// What the policy says of the path. `null`: the policy was not asked about it.
-    pub opinion: Option<PolicyOpinion>,
+    pub opinion: Option<Opinion>,
     /// I/Os in flight, of all classes and of all disks over the path.
     pub in_flight: u32,
     /// Their bytes.
@@ -181,224 +180,9 @@ impl PathReason {
     }
 }
 
-/// What a policy says of a path. Numbers are those that the policy compares.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(tag = "says", rename_all = "kebab-case")]
-pub enum PolicyOpinion {
-    /// The path takes turns with others.
-    Turn,
-    /// `adaptive`: the path gets this many requests of a round.
-    Weight {
-        /// Requests.
-        weight: u64,
-    },
-    /// `pid`: the virtqueue keeps to this path, or to another.
-    Kept {
-        /// Whether it keeps to this path.
-        here: bool,
-    },
-    /// `numa`: the least distance is chosen.
-    NumaDistance {
-        /// The distance.
-        distance: u32,
-    },
-    /// `queue-depth`: the fewest are chosen.
-    #[serde(rename_all = "kebab-case")]
-    InFlight {
-        /// Requests in flight.
-        in_flight: u32,
-    },
-    /// `service-time`: the fewest are chosen.
-    Service {
-        /// Bytes in flight and of the request, by relative throughput.
-        bytes: u64,
-    },
-    /// `latency` and `latency-rr`: the least is chosen.
-    #[serde(rename_all = "kebab-case")]
-    Latency {
-        /// The estimate. `null`: the path was not measured.
-        latency_us: Option<u64>,
-    },
-    /// The path gets one request that measures it.
-    Measurement,
-    /// The request that measures the path is under way.
-    BeingMeasured,
-    /// `bdp`: the least is chosen among paths of about the same use.
-    #[serde(rename_all = "kebab-case")]
-    AnsweredIn {
-        /// The estimated time until the answer, behind what is in flight.
-        answered_in_us: u64,
-    },
-    /// `bdp`: the path would add too little for its latency.
-    #[serde(rename_all = "kebab-case")]
-    NotAdmitted {
-        /// The estimate. `null`: the path was not measured.
-        latency_us: Option<u64>,
-    },
-    /// `bdp`: the policy's own window of the path is full.
-    #[serde(rename_all = "kebab-case")]
-    PolicyWindowFull {
-        /// Bytes that the policy allows in flight.
-        window_bytes: u64,
-    },
-}
-
-impl From<mpath_core::Opinion> for PolicyOpinion {
-    fn from(opinion: mpath_core::Opinion) -> Self {
-        use mpath_core::Opinion;
-        match opinion {
-            Opinion::Turn => Self::Turn,
-            Opinion::Weight(weight) => Self::Weight { weight },
-            Opinion::KeptBy(here) => Self::Kept { here },
-            Opinion::NumaDistance(distance) => Self::NumaDistance { distance },
-            Opinion::InFlight(in_flight) => Self::InFlight { in_flight },
-            Opinion::ServiceBytes(bytes) => Self::Service { bytes },
-            Opinion::Latency(latency) => Self::Latency { latency_us: latency.map(us) },
-            Opinion::Measurement => Self::Measurement,
-            Opinion::BeingMeasured => Self::BeingMeasured,
-            Opinion::AnsweredIn(time) => Self::AnsweredIn { answered_in_us: us(time) },
-            Opinion::NotAdmitted(latency) => Self::NotAdmitted { latency_us: latency.map(us) },
-            Opinion::WindowFull { window_bytes } => Self::PolicyWindowFull { window_bytes },
-        }
-    }
-}
-
-impl fmt::Display for PolicyOpinion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let known = |latency_us: &Option<u64>| latency_us.map_or("unknown".into(), ms);
-        match self {
-            Self::Turn => f.write_str("takes turns"),
-            Self::Weight { weight } => write!(f, "weight {weight}"),
-            Self::Kept { here: true } => f.write_str("the virtqueue keeps to it"),
-            Self::Kept { here: false } => f.write_str("the virtqueue keeps to another"),
-            Self::NumaDistance { distance } => write!(f, "NUMA distance {distance}"),
-            Self::InFlight { in_flight } => write!(f, "{in_flight} in flight"),
-            Self::Service { bytes } => write!(f, "{bytes} bytes by throughput"),
-            Self::Latency { latency_us } => write!(f, "latency {}", known(latency_us)),
-            Self::Measurement => f.write_str("is due for a measurement"),
-            Self::BeingMeasured => f.write_str("is being measured"),
-            Self::AnsweredIn { answered_in_us } => write!(f, "answers in {}", ms(*answered_in_us)),
-            Self::NotAdmitted { latency_us } => write!(f, "latency {}, adds too little", known(latency_us)),
-            Self::PolicyWindowFull { window_bytes } => write!(f, "the policy's window of {window_bytes} bytes is full"),
-        }
-    }
-}
-
-/// A path that a flush must reach.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "kebab-case")]
-pub struct FlushTarget {
-    /// The path's number on the disk, from 0.
-    pub index: u16,
-    /// Whether the unflushed writes are only those that an earlier daemon may have left.
-    pub presumed: bool,
-    /// Whether the flush fails because unflushed writes were lost there.
-    pub lost_writes: bool,
-    /// Whether the path takes flushes now. Otherwise the flush waits for it.
-    pub reachable: bool,
-}
-
-impl From<&mpath_core::FlushTarget> for FlushTarget {
-    fn from(target: &mpath_core::FlushTarget) -> Self {
-        Self {
-            index: target.path.0,
-            presumed: target.is_presumed,
-            lost_writes: target.has_lost_writes,
-            reachable: target.is_reachable,
-        }
-    }
-}
-
-/// Requests that wait for the same.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "kebab-case")]
-pub struct Waiting {
-    /// What they wait for.
-    pub cause: WaitReason,
-    /// Their path. `null` if they have none.
-    pub index: Option<u16>,
-    /// Their number. A flush counts once for each path.
-    pub requests: u64,
-    /// How long ago the first of them was fetched.
-    pub oldest_us: u64,
-    /// When the first wait ends, if that is known.
-    pub left_us: Option<u64>,
-    /// Virtqueues, of this disk and of others over the paths, with a request that goes first.
-    pub behind: u64,
-}
-
-impl From<&mpath_core::Waiting> for Waiting {
-    fn from(waiting: &mpath_core::Waiting) -> Self {
-        Self {
-            cause: waiting.cause.into(),
-            index: waiting.path.map(|path| path.0),
-            requests: waiting.requests,
-            oldest_us: us(waiting.oldest),
-            left_us: waiting.ends_in.map(us),
-            behind: waiting.behind,
-        }
-    }
-}
-
-/// What a request waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum WaitReason {
-    /// The limits of the disk.
-    Limit,
-    /// A path: none is eligible.
-    NoPath,
-    /// Room on a path.
-    Room,
-    /// A better path than those with room, says the policy.
-    Policy,
-    /// Its turn.
-    Turn,
-    /// The time of a retry.
-    Retry,
-    /// The fence of its path: it is in doubt.
-    Fence,
-    /// The end of an injection's delay or stall.
-    Injection,
-    /// The answer of its path.
-    Answer,
-    /// The first of two answers: it is hedged.
-    Hedge,
-    /// Its way back: it is recalled from its path.
-    Recall,
-    /// Its turn on a path, as a flush.
-    FlushTurn,
-}
-
-impl From<WaitCause> for WaitReason {
-    fn from(cause: WaitCause) -> Self {
-        match cause {
-            WaitCause::Limit => Self::Limit,
-            WaitCause::NoPath => Self::NoPath,
-            WaitCause::Room => Self::Room,
-            WaitCause::Policy => Self::Policy,
-            WaitCause::Turn => Self::Turn,
-            WaitCause::Retry => Self::Retry,
-            WaitCause::Fence => Self::Fence,
-            WaitCause::Injection => Self::Injection,
-            WaitCause::Answer => Self::Answer,
-            WaitCause::Hedge => Self::Hedge,
-            WaitCause::Recall => Self::Recall,
-            WaitCause::FlushTurn => Self::FlushTurn,
-        }
-    }
-}
-
 /// A time in whole microseconds.
 pub(super) fn us(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
-}
-
-/// Microseconds as milliseconds, for people.
-// Beyond 2^52 us the third decimal may be wrong.
-#[allow(clippy::cast_precision_loss)]
-fn ms(us: u64) -> String {
-    format!("{:.3} ms", us as f64 / 1e3)
 }
 
 #[cfg(test)]
@@ -407,17 +191,16 @@ mod tests {
 
     #[test]
     fn opinions_have_one_form_in_json_and_one_for_people() {
-        let says = |opinion: mpath_core::Opinion| {
-            let opinion = PolicyOpinion::from(opinion);
+        let says = |opinion: Opinion| {
             let json = serde_json::to_string(&opinion).unwrap();
-            assert_eq!(serde_json::from_str::<PolicyOpinion>(&json).unwrap(), opinion);
+            assert_eq!(serde_json::from_str::<Opinion>(&json).unwrap(), opinion);
             (json, opinion.to_string())
         };
-        let latency = mpath_core::Opinion::Latency(Some(Duration::from_micros(30_100)));
+        let latency = Opinion::Latency { latency: Some(Duration::from_micros(30_100)) };
         assert_eq!(says(latency), (r#"{"says":"latency","latency-us":30100}"#.into(), "latency 30.100 ms".into()));
-        let unknown = mpath_core::Opinion::NotAdmitted(None);
+        let unknown = Opinion::NotAdmitted { latency: None };
         let text = "latency unknown, adds too little";
         assert_eq!(says(unknown), (r#"{"says":"not-admitted","latency-us":null}"#.into(), text.into()));
-        assert_eq!(says(mpath_core::Opinion::Turn), (r#"{"says":"turn"}"#.into(), "takes turns".into()));
+        assert_eq!(says(Opinion::Turn), (r#"{"says":"turn"}"#.into(), "takes turns".into()));
     }
 }

@@ -32,8 +32,8 @@ mod weight;
 
 use std::fmt;
 
-pub use mpath_core::AnaState;
 use mpath_core::ClassPolicies;
+pub use mpath_core::{AnaState, FlushTarget, Opinion, PathId, WaitCause, Waiting};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -43,10 +43,7 @@ pub use self::connection::{Connection, Subflow, SubflowState};
 pub use self::discovery::{DiscoveryController, DiscoveryState};
 pub use self::error::{ErrorBody, ErrorCode, ErrorInfo};
 pub use self::event::{Caller, Event, EventKind, EventPath, Events, Severity};
-pub use self::explanation::{
-    Decision, ExplainedPath, Explanation, FlushTarget, NextRequest, PathReason, PolicyOpinion, ThreadExplanation,
-    WaitReason, Waiting,
-};
+pub use self::explanation::{Decision, ExplainedPath, Explanation, NextRequest, PathReason, ThreadExplanation};
 pub use self::fence::{ClearedFence, ClearedFences, DiskFences, FenceLift, InheritedFence, PathFence};
 pub use self::health::{Condition, ConditionReason, DiskHealth, GuestErrorCount, GuestErrorReason, GuestOperation};
 pub use self::hedge::{DiskHedge, HedgeStatus, SetHedge};

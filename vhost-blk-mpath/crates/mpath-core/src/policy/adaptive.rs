@@ -138,7 +138,7 @@ impl Policy for Adaptive {
         let opinion = |candidate: &Candidate| match self.paths[candidate.path.index()][class].weight {
             0 if is_being_measured(candidate, any_weight) => Opinion::BeingMeasured,
             0 => Opinion::Measurement,
-            weight => Opinion::Weight(weight),
+            weight => Opinion::Weight { weight },
         };
         candidates.iter().map(opinion).collect()
     }

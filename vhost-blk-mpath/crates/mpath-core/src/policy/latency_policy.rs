@@ -312,7 +312,7 @@ impl Policy for LatencyPolicy {
             Decision::Probe(path) if path == view.path => Opinion::Measurement,
             Decision::OutOfTurn(path) if path == view.path && view.is_new() => Opinion::Measurement,
             _ if best.is_some() && view.is_new() && view.busy => Opinion::BeingMeasured,
-            _ => Opinion::Latency(view.latency_ns.map(Duration::from_nanos)),
+            _ => Opinion::Latency { latency: view.latency_ns.map(Duration::from_nanos) },
         };
         self.views.iter().map(opinion).collect()
     }

@@ -29,7 +29,7 @@ impl Policy for Numa {
     }
 
     fn opinions(&mut self, _query: &Query, candidates: &[Candidate]) -> Vec<Opinion> {
-        candidates.iter().map(|candidate| Opinion::NumaDistance(candidate.numa_distance)).collect()
+        candidates.iter().map(|candidate| Opinion::NumaDistance { distance: candidate.numa_distance }).collect()
     }
 }
 

@@ -38,7 +38,7 @@ impl Policy for Pid {
 
     fn opinions(&mut self, query: &Query, candidates: &[Candidate]) -> Vec<Opinion> {
         let kept = position(query, candidates);
-        (0..candidates.len()).map(|at| Opinion::KeptBy(at == kept)).collect()
+        (0..candidates.len()).map(|at| Opinion::Kept { here: at == kept }).collect()
     }
 }
 

@@ -30,7 +30,7 @@ impl Policy for QueueDepth {
     }
 
     fn opinions(&mut self, _query: &Query, candidates: &[Candidate]) -> Vec<Opinion> {
-        candidates.iter().map(|candidate| Opinion::InFlight(candidate.in_flight)).collect()
+        candidates.iter().map(|candidate| Opinion::InFlight { in_flight: candidate.in_flight }).collect()
     }
 }
 

@@ -52,7 +52,7 @@ impl Policy for ServiceTime {
 
     fn opinions(&mut self, query: &Query, candidates: &[Candidate]) -> Vec<Opinion> {
         let bytes = |candidate: &Candidate| self.service_time(query, candidate).0 >> 10;
-        candidates.iter().map(|candidate| Opinion::ServiceBytes(bytes(candidate))).collect()
+        candidates.iter().map(|candidate| Opinion::Service { bytes: bytes(candidate) }).collect()
     }
 
     fn configure(&mut self, spec: &PolicySpec) {

@@ -335,12 +335,13 @@ impl Policy for Bdp {
             let view = self.view(query, candidate);
             if !self.admission[class].admits(candidate.path, waiting) {
                 let known = state.estimate_now(query, candidate);
-                return Opinion::NotAdmitted(known.map(|now| duration(now.delay + size_of(query.bytes) / now.rate)));
+                let latency = known.map(|now| duration(now.delay + size_of(query.bytes) / now.rate));
+                return Opinion::NotAdmitted { latency };
             }
             if candidate.has_room && view.room <= 0.0 {
-                return Opinion::WindowFull { window_bytes: self.window_bytes(candidate.path, query.class) };
+                return Opinion::PolicyWindowFull { window_bytes: self.window_bytes(candidate.path, query.class) };
             }
-            Opinion::AnsweredIn(duration(view.answered_in_s))
+            Opinion::AnsweredIn { answered_in: duration(view.answered_in_s) }
         };
         candidates.iter().map(opinion).collect()
     }

@@ -9,9 +9,11 @@ use super::*;
 /// The latency in an opinion, in ms.
 fn latency_ms(opinion: Option<Opinion>) -> u128 {
     match opinion {
-        Some(Opinion::Latency(Some(latency)) | Opinion::NotAdmitted(Some(latency)) | Opinion::AnsweredIn(latency)) => {
-            latency.as_millis()
-        }
+        Some(
+            Opinion::Latency { latency: Some(latency) }
+            | Opinion::NotAdmitted { latency: Some(latency) }
+            | Opinion::AnsweredIn { answered_in: latency },
+        ) => latency.as_millis(),
         other => panic!("{other:?} has no latency"),
     }
 }
@@ -55,7 +57,7 @@ fn bdp_does_not_admit_a_path_that_would_add_little() {
     t.group.set_injection(t.now, P1, None, Injection::latency(30 * MS));
     t.serve(Op::Read, 2000, |_| MS);
     assert_eq!(t.read().next, Next::Path(P0));
-    assert!(matches!(t.opinion(P1), Some(Opinion::NotAdmitted(_))), "{:?}", t.opinion(P1));
+    assert!(matches!(t.opinion(P1), Some(Opinion::NotAdmitted { .. })), "{:?}", t.opinion(P1));
     assert_eq!(latency_ms(t.opinion(P0)), 1);
 }
 
@@ -160,13 +162,13 @@ fn a_path_that_has_just_failed_the_request_is_avoided() {
 fn other_policies_show_what_they_compare() {
     let mut t = Test::new(PolicyKind::QueueDepth);
     t.submit(0, Op::Read);
-    assert_eq!((t.read().next, t.opinion(P0)), (Next::Path(P1), Some(Opinion::InFlight(1))));
+    assert_eq!((t.read().next, t.opinion(P0)), (Next::Path(P1), Some(Opinion::InFlight { in_flight: 1 })));
     t.group.set_policy(PolicyKind::ServiceTime);
-    assert_eq!((t.read().next, t.opinion(P0)), (Next::Path(P1), Some(Opinion::ServiceBytes(8192))));
+    assert_eq!((t.read().next, t.opinion(P0)), (Next::Path(P1), Some(Opinion::Service { bytes: 8192 })));
     t.group.set_policy(PolicyKind::Numa);
-    assert_eq!((t.read().next, t.opinion(P1)), (Next::Path(P0), Some(Opinion::NumaDistance(10))));
+    assert_eq!((t.read().next, t.opinion(P1)), (Next::Path(P0), Some(Opinion::NumaDistance { distance: 10 })));
     t.group.set_policy(PolicyKind::Pid);
-    assert_eq!((t.read().next, t.opinion(P1)), (Next::Path(P0), Some(Opinion::KeptBy(false))));
+    assert_eq!((t.read().next, t.opinion(P1)), (Next::Path(P0), Some(Opinion::Kept { here: false })));
     t.group.set_policy(PolicyKind::Adaptive);
     assert_eq!((t.read().next, t.opinion(P1)), (Next::Path(P0), Some(Opinion::Measurement)));
     // While one path is measured and the other is known, the new one gets a request at a time.
