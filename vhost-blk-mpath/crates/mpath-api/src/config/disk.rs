@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::access::{Account, SocketAccess, SocketMode};
-use super::hedge::{Hedge, HedgeBudget, HedgeSetting};
+use super::hedge::{Hedge, HedgeBudget};
 use super::key_file::KeyFile;
 use super::limits::LimitsConfig;
 use super::max_transfer::MaxTransfer;
@@ -295,12 +295,6 @@ impl DiskConfig {
     #[must_use]
     pub fn leaves_controller_unproven(&self) -> bool {
         self.concat && self.dhchap_ctrl_secret_file.is_none()
-    }
-
-    /// The initial hedging.
-    #[must_use]
-    pub fn hedge_setting(&self) -> HedgeSetting {
-        HedgeSetting { hedge: self.hedge, budget: self.hedge_budget }
     }
 
     /// The files with keys and secrets, with the names of their settings.

@@ -12,6 +12,7 @@ mod error;
 mod hedge;
 mod key_file;
 mod limits;
+mod live;
 mod max_transfer;
 mod metrics_address;
 mod on_off;
@@ -33,7 +34,7 @@ use utoipa::ToSchema;
 
 pub use self::access::{Account, AccountError, SocketAccess, SocketMode, SocketModeError};
 pub use self::check::{place_of, settings_in};
-pub use self::difference::{Applies, Change, LIVE_SETTINGS, difference};
+pub use self::difference::{Applies, Change, difference};
 pub use self::disk::{
     CtrlLossTmo, DiskConfig, FastIoFailTmo, IoTimeout, KeepAliveTmo, NamespaceId, QueueCount, QueueEntries,
     ReconnectDelay, SuspectTimeout, Weight, WindowBytes, WindowConfig, WindowIos, default_keep_alive_tmo,
@@ -46,6 +47,7 @@ pub(crate) use self::key_file::looks_like_key;
 pub use self::key_file::{KeyFile, KeyFileError};
 pub(crate) use self::limits::LimitsSchema;
 pub use self::limits::{LimitBandwidth, LimitBurst, LimitError, LimitIops, LimitsConfig, PerSecond};
+pub use self::live::{LiveSetting, LiveSettings, is_live};
 pub use self::max_transfer::{MaxTransfer, MaxTransferError};
 pub use self::metrics_address::{MetricsAddress, MetricsAddressError};
 pub use self::poll::{PollUs, PollUsError};

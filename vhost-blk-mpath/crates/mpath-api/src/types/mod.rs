@@ -25,15 +25,15 @@ mod parameter;
 mod policy;
 mod removal;
 mod scheduler;
+mod settings;
 mod slow;
 mod steering;
 mod upgrade;
-mod weight;
 
 use std::fmt;
 
 pub use mpath_core::AnaState;
-use mpath_core::ClassPolicies;
+use mpath_core::{ClassPolicies, SchedulerSpec};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -50,7 +50,7 @@ pub use self::explanation::{
 };
 pub use self::fence::{ClearedFence, ClearedFences, DiskFences, FenceLift, InheritedFence, PathFence};
 pub use self::health::{Condition, ConditionReason, DiskHealth, GuestErrorCount, GuestErrorReason, GuestOperation};
-pub use self::hedge::{DiskHedge, HedgeStatus, SetHedge};
+pub use self::hedge::HedgeStatus;
 pub use self::impairment::{
     InjectedClass, InjectedDirection, InjectedDistribution, InjectedLatency, InjectedLatencyError,
     InjectedMilliseconds, InjectedRangeError, InjectedRate, InjectedShare, InjectedStatus, Injection, InjectionError,
@@ -59,17 +59,15 @@ pub use self::impairment::{
 pub use self::injection::{InjectedPath, PathSelector, PathSelectorError, SetInjection};
 pub use self::latency::{Latency, TimeHistogram};
 pub use self::parameter::Parameter;
-pub use self::policy::{DiskPolicy, PathEstimate, PathView, Policy, PolicyDetail, PolicyInForce, SetPolicy};
+pub use self::policy::{PathEstimate, PathView, Policy, PolicyDetail, PolicyInForce};
 pub use self::removal::{DiskState, REMOVING_MAX, RemovedDisk};
-pub use self::scheduler::{
-    DiskLimits, DiskScheduler, LimitStatus, QueueTurns, Scheduler, SchedulerDetail, SetLimits, SetScheduler, Tier,
-};
+pub use self::scheduler::{LimitStatus, QueueTurns, Scheduler, SchedulerDetail, Tier};
+pub use self::settings::{SetLimits, SetPolicy, SetScheduler, SetSettings};
 pub use self::slow::{SlowRequest, SlowStages};
 pub use self::steering::{AddPath, Controller, Origin, PathAction, PathWindow, SteerPaths, WaitsFor};
 pub use self::upgrade::Upgrade;
-pub use self::weight::{DiskWeight, SetWeight};
 use crate::address::{PathAddress, Transport};
-use crate::policy_serde;
+use crate::{policy_serde, scheduler_serde};
 
 /// `GET /v1/status`: the daemon and its disks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -118,6 +116,12 @@ pub struct Disk {
     #[serde(with = "policy_serde")]
     #[schema(value_type = policy_serde::PoliciesSchema)]
     pub policy: ClassPolicies,
+    /// The scheduler in force, in the form of the configuration file.
+    #[serde(with = "scheduler_serde")]
+    #[schema(value_type = scheduler_serde::SchedulerSchema)]
+    pub scheduler: SchedulerSpec,
+    /// The disk's limits, and how much of them is left.
+    pub limits: LimitStatus,
     /// Size. 0 until a path has been connected.
     pub capacity_bytes: u64,
     /// Logical block size. 0 until a path has been connected.
