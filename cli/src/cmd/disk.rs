@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Subcommand;
-use mpath_api::DiskFlags;
+use mpath_api::Flags;
 use mpath_api::client::Client;
 use mpath_api::config::{DiskConfig, DiskList, KeyFileError, LoadError, SocketPathError};
 use mpath_api::types::{Disk, FenceWaits, MovedRequests, PathCounts, RemovedDisk};
@@ -52,17 +52,17 @@ pub(crate) enum Command {
 pub(crate) struct AddArgs {
     /// YAML file with `disks:` as in the daemon's configuration, instead of flags; `-` is standard input. The disks are added one after
     /// the other
-    #[arg(long, value_name = "FILE", conflicts_with = "DiskFlags")]
+    #[arg(long, value_name = "FILE", conflicts_with = "DiskConfig")]
     config: Option<PathBuf>,
 
     #[command(flatten)]
-    flags: Option<DiskFlags>,
+    flags: Flags<DiskConfig>,
 }
 
 impl AddArgs {
     fn disks(&self) -> Result<Vec<DiskConfig>, Failure> {
         let Some(file) = &self.config else {
-            let mut disk = self.flags.clone().unwrap_or_default().into_config()?;
+            let mut disk = self.flags.disk(None)?;
             make_absolute(&mut disk)?;
             return Ok(vec![disk]);
         };
