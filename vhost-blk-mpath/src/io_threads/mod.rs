@@ -3,9 +3,8 @@
 pub(crate) mod injection;
 pub(crate) mod reports;
 
-use mpath_api::config::LiveSettings;
 use mpath_api::server::ControlError;
-use mpath_core::{DiskId, GroupStats};
+use mpath_core::GroupStats;
 use reactor::IoThreadHandle;
 use tokio::sync::oneshot;
 
@@ -26,23 +25,6 @@ pub(crate) fn tell_threads(threads: &[IoThreadHandle], tell: impl Fn(&IoThreadHa
         barrier(thread)
     };
     threads.iter().map(one).collect()
-}
-
-/// Tells an I/O thread the settings of a disk that differ from those `before`. The thread reads limits itself: any message wakes a
-/// thread that waits because of earlier ones.
-pub(crate) fn tell_settings(thread: &IoThreadHandle, disk: DiskId, before: Option<&LiveSettings>, live: &LiveSettings) {
-    if before.is_none_or(|before| before.policy != live.policy) {
-        thread.set_policy(live.policy);
-    }
-    if before.is_none_or(|before| before.scheduler != live.scheduler) {
-        thread.set_scheduler(live.scheduler);
-    }
-    if before.is_none_or(|before| before.hedge != live.hedge) {
-        thread.set_hedging(live.hedge.hedging());
-    }
-    if before.is_none_or(|before| before.weight != live.weight) {
-        thread.set_weight(disk, live.weight.get() as u16);
-    }
 }
 
 /// The statistics of a subsystem, summed over its threads; `None` while it has no threads.

@@ -40,7 +40,7 @@ use crate::disk::{Backing, Disk};
 use crate::events::EventLog;
 use crate::fence_record::FenceRecords;
 use crate::io_threads::reports::Reports;
-use crate::io_threads::{barrier, injection, tell_settings};
+use crate::io_threads::{barrier, injection};
 use crate::subsystem::error::HostError;
 use crate::subsystem::fences::SharedFences;
 use crate::subsystem::namespace_writers::NamespaceWriters;
@@ -215,7 +215,7 @@ impl Subsystem {
         let threads: &Vec<_> = self.threads.get_or_init(|| threads);
         for thread in threads {
             for disk in &self.disks {
-                tell_settings(thread, disk.id, None, state.live(disk.id));
+                Self::tell_settings(thread, disk.id, None, state.live(disk.id));
             }
             for path in state.paths() {
                 thread.add_path(path.id);

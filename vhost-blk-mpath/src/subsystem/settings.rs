@@ -5,9 +5,10 @@ use std::time::Instant;
 use mpath_api::config::{HedgeSetting, LiveSettings};
 use mpath_api::types::EventKind;
 use mpath_core::DiskId;
+use reactor::IoThreadHandle;
 use tokio::sync::oneshot;
 
-use crate::io_threads::{tell_settings, tell_threads};
+use crate::io_threads::tell_threads;
 use crate::subsystem::{PolicySetBy, Subsystem};
 
 impl Subsystem {
@@ -45,6 +46,27 @@ impl Subsystem {
         if weight != before.weight {
             disk.event(EventKind::WeightSet, format!("weight set to {weight}"));
         }
-        tell_threads(self.threads(), |thread| tell_settings(thread, disk.id, Some(&before), &live))
+        tell_threads(self.threads(), |thread| Self::tell_settings(thread, disk.id, Some(&before), &live))
+    }
+    /// Tells an I/O thread the settings of a disk that differ from those `before`. The thread reads limits itself: any message wakes a
+    /// thread that waits because of earlier ones.
+    pub(super) fn tell_settings(
+        thread: &IoThreadHandle,
+        disk: DiskId,
+        before: Option<&LiveSettings>,
+        live: &LiveSettings,
+    ) {
+        if before.is_none_or(|before| before.policy != live.policy) {
+            thread.set_policy(live.policy);
+        }
+        if before.is_none_or(|before| before.scheduler != live.scheduler) {
+            thread.set_scheduler(live.scheduler);
+        }
+        if before.is_none_or(|before| before.hedge != live.hedge) {
+            thread.set_hedging(live.hedge.hedging());
+        }
+        if before.is_none_or(|before| before.weight != live.weight) {
+            thread.set_weight(disk, live.weight.get() as u16);
+        }
     }
 }

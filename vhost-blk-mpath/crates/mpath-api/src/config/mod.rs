@@ -48,7 +48,7 @@ pub(crate) use self::key_file::looks_like_key;
 pub use self::key_file::{KeyFile, KeyFileError};
 pub(crate) use self::limits::LimitsSchema;
 pub use self::limits::{LimitBandwidth, LimitBurst, LimitError, LimitIops, LimitsConfig, PerSecond};
-pub use self::live::{LiveSetting, LiveSettings, is_live};
+pub use self::live::{LiveSetting, LiveSettings, SetLimits, SetPolicy, SetScheduler, SetSettings, is_live};
 pub use self::max_transfer::{MaxTransfer, MaxTransferError};
 pub use self::metrics_address::{MetricsAddress, MetricsAddressError};
 pub use self::poll::{PollUs, PollUsError};

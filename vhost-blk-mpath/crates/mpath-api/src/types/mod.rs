@@ -25,7 +25,6 @@ mod parameter;
 mod policy;
 mod removal;
 mod scheduler;
-mod settings;
 mod slow;
 mod steering;
 mod upgrade;
@@ -62,11 +61,11 @@ pub use self::parameter::Parameter;
 pub use self::policy::{PathEstimate, PathView, Policy, PolicyDetail, PolicyInForce};
 pub use self::removal::{DiskState, REMOVING_MAX, RemovedDisk};
 pub use self::scheduler::{LimitStatus, QueueTurns, Scheduler, SchedulerDetail, Tier};
-pub use self::settings::{SetLimits, SetPolicy, SetScheduler, SetSettings};
 pub use self::slow::{SlowRequest, SlowStages};
 pub use self::steering::{AddPath, Controller, Origin, PathAction, PathWindow, SteerPaths, WaitsFor};
 pub use self::upgrade::Upgrade;
 use crate::address::{PathAddress, Transport};
+pub use crate::config::{SetLimits, SetPolicy, SetScheduler, SetSettings};
 use crate::{policy_serde, scheduler_serde};
 
 /// `GET /v1/status`: the daemon and its disks.
