@@ -5,12 +5,9 @@ use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args as ClapArgs, Parser, ValueHint};
-use mpath_api::config::{
-    Account, Config, HostId, IoThreads, MetricsAddress, Nqn, SocketMode, SocketPath, WaitFor, read_file, settings_in,
-    written,
-};
-use mpath_api::{DEFAULT_API_SOCKET, DiskFlags, DiskFlagsError, one_of, usage_line};
+use clap::Parser;
+use mpath_api::config::{Config, DiskConfig, read_file, settings_in, written};
+use mpath_api::{Flags, usage_line};
 
 use crate::configuration::Given;
 use crate::log::LogFormat;
@@ -40,7 +37,7 @@ The log goes to stderr; RUST_LOG=debug adds details.";
     vhost-blk-mpath --check {--config <FILE>|...}", after_help = AFTER_HELP, arg_required_else_help = true, allow_negative_numbers = true)]
 pub(crate) struct Args {
     /// YAML configuration file, instead of flags
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["DiskFlags", "HostArgs"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["Config", "DiskConfig"])]
     config: Option<PathBuf>,
 
     /// File descriptor of the vhost-user socket, instead of --socket-path: a listening socket, or a connected front-end, with which
@@ -49,10 +46,10 @@ pub(crate) struct Args {
     fd: Option<RawFd>,
 
     #[command(flatten)]
-    disk: Option<DiskFlags>,
+    disk: Flags<DiskConfig>,
 
     #[command(flatten)]
-    host: HostArgs,
+    daemon: Flags<Config>,
 
     /// Form of the log on stderr
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
@@ -69,63 +66,6 @@ pub(crate) struct Args {
     /// Take over from the running daemon that has started this process
     #[arg(long, hide = true)]
     take_over: bool,
-}
-
-#[derive(Debug, ClapArgs)]
-struct HostArgs {
-    /// Unix socket of the API
-    #[arg(long, value_name = "PATH", default_value = DEFAULT_API_SOCKET, value_hint = ValueHint::FilePath)]
-    api: SocketPath,
-
-    /// Mode of the API socket, in octal, such as 0660 [default: 0600]
-    #[arg(long, value_name = "MODE")]
-    api_mode: Option<SocketMode>,
-
-    /// Owner of the API socket, a user's name or number [default: the daemon's user]
-    #[arg(long, value_name = "USER")]
-    api_owner: Option<Account>,
-
-    /// Group of the API socket, a name or number [default: the daemon's group]
-    #[arg(long, value_name = "GROUP")]
-    api_group: Option<Account>,
-
-    /// Unix socket of the API on which nothing can be changed [default: none]
-    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
-    api_read_only: Option<SocketPath>,
-
-    /// Mode of that socket, in octal, such as 0666 [default: 0600]
-    #[arg(long, value_name = "MODE", requires = "api_read_only")]
-    api_read_only_mode: Option<SocketMode>,
-
-    /// Owner of that socket, a user's name or number [default: the daemon's user]
-    #[arg(long, value_name = "USER", requires = "api_read_only")]
-    api_read_only_owner: Option<Account>,
-
-    /// Group of that socket, a name or number [default: the daemon's group]
-    #[arg(long, value_name = "GROUP", requires = "api_read_only")]
-    api_read_only_group: Option<Account>,
-
-    /// Address for Prometheus, such as 127.0.0.1:9464: GET /metrics over TCP, and nothing else [default: none]
-    #[arg(long, value_name = "ADDRESS")]
-    metrics_address: Option<MetricsAddress>,
-
-    /// I/O threads of the disk, 1 to 64 [default: 1]
-    #[arg(long, value_name = "N")]
-    io_threads: Option<IoThreads>,
-
-    /// Paths that have to be live before the daemon is ready; any: one of each disk [default: none]
-    ///
-    /// With any and all, the daemon ends if the first attempts do not bring that about.
-    #[arg(long, value_name = "WHICH", value_parser = one_of::<WaitFor>(["none", "any", "all"]))]
-    wait_for: Option<WaitFor>,
-
-    /// NQN of this host [default: from /etc/nvme/hostnqn, else made from the host identifier]
-    #[arg(long, value_name = "NQN")]
-    hostnqn: Option<Nqn>,
-
-    /// Identifier of this host, a UUID [default: from /etc/nvme/hostid, else random]
-    #[arg(long, value_name = "UUID")]
-    hostid: Option<HostId>,
 }
 
 /// A text that is no file descriptor.
@@ -185,11 +125,10 @@ impl Args {
             let given = Given { file: Some(std::path::absolute(&file)?), settings: settings_in(&text) };
             return Ok((config, given, handed_over));
         }
-        let mut disk = self.disk.unwrap_or_default();
-        if let Some(fd) = self.fd {
-            disk.socket_path = Some(handed_over.take_flag(fd, &self.host.api)?);
-        }
-        let config = self.host.into_config(disk)?;
+        let mut config = Config::new(Vec::new());
+        self.daemon.apply(&mut config);
+        let socket = self.fd.map(|fd| handed_over.take_flag(fd, &config.api)).transpose()?;
+        config.disks = vec![self.disk.disk(socket)?];
         config.validate()?;
         let settings = serde_json::to_value(written(&config)).unwrap_or_default();
         Ok((config, Given { file: None, settings }, handed_over))
@@ -199,7 +138,8 @@ impl Args {
     pub(crate) fn into_checked(self) -> Result<Checked, Vec<RunError>> {
         let flags = |error: RunError| vec![error];
         let Some(file) = self.config else {
-            let config = self.host.into_config(self.disk.unwrap_or_default()).map_err(|error| flags(error.into()))?;
+            let mut config = Config::new(vec![self.disk.disk(None).map_err(|error| flags(error.into()))?]);
+            self.daemon.apply(&mut config);
             let conflicts: Vec<_> = config.conflicts().into_iter().map(RunError::from).collect();
             return if conflicts.is_empty() { Ok(Checked { file: None, config }) } else { Err(conflicts) };
         };
@@ -219,29 +159,10 @@ pub(crate) struct Checked {
     pub(crate) config: Config,
 }
 
-impl HostArgs {
-    fn into_config(self, disk: DiskFlags) -> Result<Config, DiskFlagsError> {
-        let mut config = Config::new(vec![disk.into_config()?]);
-        config.api = self.api;
-        config.api_mode = self.api_mode;
-        config.api_owner = self.api_owner;
-        config.api_group = self.api_group;
-        config.api_read_only = self.api_read_only;
-        config.api_read_only_mode = self.api_read_only_mode;
-        config.api_read_only_owner = self.api_read_only_owner;
-        config.api_read_only_group = self.api_read_only_group;
-        config.metrics_address = self.metrics_address;
-        config.io_threads = self.io_threads.unwrap_or(config.io_threads);
-        config.wait_for = self.wait_for.unwrap_or_default();
-        config.hostnqn = self.hostnqn;
-        config.hostid = self.hostid;
-        Ok(config)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::error::ErrorKind;
+    use mpath_api::DiskFlagsError;
 
     use crate::upgrade::TAKE_OVER;
 

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use mpath_api::config::{DiskConfig, Hedge, HedgeBudget, HedgeSetting, WaitFor, Weight};
-use mpath_api::server::{AddPathError, Control, ControlError, PathRef, ReloadError, UpgradeError};
+use mpath_api::config::{DiskConfig, LiveSettings, WaitFor};
+use mpath_api::server::{AddPathError, Control, ControlError, DiskRef, PathRef, ReloadError, UpgradeError};
 use mpath_api::types::{
-    self, ClearedFences, DiskFences, DiskState, EventKind, Events, FenceWaits, HedgeStatus, MovedRequests, OpStats,
-    Origin, PathAction, PathSharer, PathState, PathWindow, Reload, RemovedDisk, SchedulerDetail, SetLimits,
-    SlowRequest, Status, Upgrade, WaitsFor,
+    self, ClearedFences, DiskFences, DiskState, EventKind, Events, FenceWaits, HedgeStatus, LimitStatus, MovedRequests,
+    OpStats, Origin, PathAction, PathSharer, PathState, PathWindow, Reload, RemovedDisk, SchedulerDetail, SlowRequest,
+    Status, Upgrade, WaitsFor,
 };
-use mpath_api::{PathAddress, PolicyChange, SchedulerChange, similar_name};
+use mpath_api::{PathAddress, similar_name};
 use mpath_core::{DiskId, GroupStats, HedgeCounts, OpClass, PathId, PathStats};
 use mpath_host::NamespaceStatus;
 use reactor::IoThreadHandle;
@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 
 use crate::configuration::Configuration;
 use crate::configuration::reload::{ReloadBy, ReloadOptions, reload};
-use crate::disk::{Backing, Disk, DiskTuning};
+use crate::disk::{Backing, Disk};
 use crate::events::utc;
 use crate::insight;
 use crate::io_threads::statistics;
@@ -50,15 +50,9 @@ pub(crate) struct Daemon {
 impl Daemon {
     /// The disk of this name, and its subsystem.
     fn disk(&self, name: &str) -> Result<(Arc<Subsystem>, DiskId), ControlError> {
-        let disk_of = |subsystem: Arc<Subsystem>| {
-            let found = subsystem.disks.iter().find(|disk| disk.name() == name).map(|disk| disk.id);
-            found.map(|id| (subsystem, id))
-        };
-        let subsystems = self.disks.subsystems();
-        let found = subsystems.iter().cloned().find_map(disk_of);
-        found.ok_or_else(|| {
-            let names = subsystems.iter().flat_map(|subsystem| &subsystem.disks).map(Disk::name);
-            ControlError::UnknownDisk { disk: name.into(), similar: similar_name(name, names) }
+        self.disks.find(name).ok_or_else(|| {
+            let similar = similar_name(name, self.disks().iter().map(|disk| &*disk.disk));
+            ControlError::UnknownDisk { disk: name.into(), similar }
         })
     }
 
@@ -120,6 +114,14 @@ impl Daemon {
 impl Control for Daemon {
     fn version(&self) -> &'static str {
         VERSION
+    }
+
+    fn disks(&self) -> Vec<DiskRef> {
+        let of = |subsystem: &Arc<Subsystem>| -> Vec<_> {
+            let disk = |disk: &Disk| DiskRef { disk: disk.name().into(), shares_paths_of: owner(subsystem, disk) };
+            subsystem.disks.iter().map(disk).collect()
+        };
+        self.disks.subsystems().iter().flat_map(of).collect()
     }
 
     async fn status(&self) -> Result<Status, ControlError> {
@@ -209,27 +211,14 @@ impl Control for Daemon {
         Ok(paths)
     }
 
-    async fn set_policy(&self, disks: &[String], change: &PolicyChange) -> Result<(), ControlError> {
-        let begin = |name: &String| {
-            let subsystem = self.subsystem(name)?;
-            let waits = subsystem.change_policy(|policy| policy.change(change), PolicySetBy::Operator);
-            Ok((subsystem, waits))
-        };
-        self.finish(disks.iter().map(begin).collect()).await
-    }
-
-    async fn set_hedge(
+    async fn set(
         &self,
         disks: &[String],
-        hedge: Option<Hedge>,
-        budget: Option<HedgeBudget>,
+        change: impl Fn(&mut LiveSettings) + Send + Sync,
     ) -> Result<(), ControlError> {
         let begin = |name: &String| {
-            let subsystem = self.subsystem(name)?;
-            let waits = subsystem.change_hedge(|before| {
-                *before =
-                    HedgeSetting { hedge: hedge.unwrap_or(before.hedge), budget: budget.unwrap_or(before.budget) };
-            });
+            let (subsystem, disk) = self.disk(name)?;
+            let waits = subsystem.change(disk, &change, PolicySetBy::Operator);
             Ok((subsystem, waits))
         };
         self.finish(disks.iter().map(begin).collect()).await
@@ -239,39 +228,14 @@ impl Control for Daemon {
         let mut details = Vec::new();
         for subsystem in self.disks.subsystems() {
             let stats = self.statistics(&subsystem).await?;
-            let scheduler = subsystem.state().scheduler;
             for disk in &subsystem.disks {
-                let DiskTuning { limits, weight } = *disk.tuning();
+                let LiveSettings { scheduler, limits, weight, .. } = *subsystem.state().live(disk.id);
                 let stats = stats.as_ref().map(|stats| (&stats.scheduler, disk.id, disk.first_flow));
                 let owner = owner(&subsystem, disk);
                 details.push(SchedulerDetail::new(disk.name().into(), owner, scheduler, weight, limits, stats));
             }
         }
         Ok(details)
-    }
-
-    async fn set_scheduler(&self, disks: &[String], change: &SchedulerChange) -> Result<(), ControlError> {
-        let begin = |name: &String| {
-            let subsystem = self.subsystem(name)?;
-            let waits = subsystem.change_scheduler(|scheduler| scheduler.change(change));
-            Ok((subsystem, waits))
-        };
-        self.finish(disks.iter().map(begin).collect()).await
-    }
-
-    async fn set_limits(&self, disks: &[String], change: &SetLimits) -> Result<(), ControlError> {
-        let begin = |name: &String| {
-            let (subsystem, disk) = self.disk(name)?;
-            let waits = subsystem.change_limits(disk, |limits| *limits = change.applied_to(*limits));
-            Ok((subsystem, waits))
-        };
-        self.finish(disks.iter().map(begin).collect()).await
-    }
-
-    async fn set_weight(&self, disk: &str, weight: Weight) -> Result<(), ControlError> {
-        let (subsystem, disk) = self.disk(disk)?;
-        let waits = subsystem.set_weight(disk, weight);
-        wait_for_threads(waits).await
     }
 
     async fn set_injection(
@@ -452,7 +416,7 @@ fn describe(service: &Service, disk: &Disk, disk_state: DiskState, stats: Option
     let flows = || stats.into_iter().flat_map(|stats| stats.scheduler.flows_of(disk.id));
     let outstanding = flows().map(|flow| flow.queued + flow.outstanding).sum();
     let (health, path_counts) = service.check_health(disk, outstanding, disk_state == DiskState::Removing);
-    let state = subsystem.state();
+    let live = *subsystem.state().live(disk.id);
     let backing = disk.backing();
     // The disk that has the paths shows the counts of all disks over them.
     let counted = stats.filter(|_| owner.is_none());
@@ -474,13 +438,15 @@ fn describe(service: &Service, disk: &Disk, disk_state: DiskState, stats: Option
             // Rounded up, so that 0 is never shown while requests are held.
             (!left.is_zero()).then(|| left.as_millis() as u64 + 1)
         }),
-        policy: state.policy,
+        policy: live.policy,
+        scheduler: live.scheduler,
+        limits: LimitStatus::new(live.limits, stats.and_then(|stats| stats.scheduler.disk(disk.id))),
         capacity_bytes: backing.map_or(0, Backing::bytes),
         block_size_bytes: backing.map_or(0, Backing::block_bytes),
         read_only: disk.settings.read_only,
         queues: disk.settings.queues.get(),
         mpath_window: disk.settings.mpath_window,
-        weight: disk.tuning().weight.get(),
+        weight: live.weight.get(),
         queued: flows().map(|flow| flow.queued).sum(),
         moved_reads: moved(OpClass::Read),
         moved_writes: moved(OpClass::Write),
@@ -490,8 +456,8 @@ fn describe(service: &Service, disk: &Disk, disk_state: DiskState, stats: Option
             .map_or_else(FenceWaits::default, FenceWaits::from),
         polled_ms: polled.as_millis() as u64,
         hedge: HedgeStatus {
-            hedge: state.hedge.hedge,
-            hedge_budget: state.hedge.budget,
+            hedge: live.hedge.hedge,
+            hedge_budget: live.hedge.budget,
             hedgeable_reads: hedging.reads,
             hedges: hedging.sent,
             hedges_won: hedging.won,

@@ -2,6 +2,7 @@
 
 use clap::Subcommand;
 use mpath_api::client::Client;
+use mpath_api::config::LiveSetting;
 use mpath_api::types::DiscoveryController;
 
 use super::DiskArg;
@@ -21,8 +22,8 @@ impl Command {
     pub(crate) fn run(&self, client: &Client, output: &mut Output) -> Result<(), Failure> {
         let Self::List(DiskArg { disk }) = self;
         if disk.is_some() {
-            // Reports an unknown disk.
-            client.policy(disk.as_deref())?;
+            // Reports an unknown disk, and one without paths of its own.
+            client.disks_with(LiveSetting::Policy, disk.as_deref())?;
         }
         let mut controllers = client.status()?.discovery;
         controllers.retain(|controller| disk.as_ref().is_none_or(|disk| *disk == controller.disk));

@@ -9,7 +9,7 @@ use clap::Subcommand;
 use mpath_api::client::Client;
 use mpath_api::config::{DiskConfig, DiskList, KeyFileError, LoadError, SocketPath};
 use mpath_api::types::{Disk, FenceWaits, MovedRequests, PathCounts, RemovedDisk};
-use mpath_api::{DiskFlags, ValueError};
+use mpath_api::{Flags, ValueError};
 
 use super::{DiskArg, ms, status};
 use crate::Failure;
@@ -52,17 +52,17 @@ pub(crate) enum Command {
 pub(crate) struct AddArgs {
     /// YAML file with `disks:` as in the daemon's configuration, instead of flags; `-` is standard input. The disks are added one after
     /// the other
-    #[arg(long, value_name = "FILE", conflicts_with = "DiskFlags")]
+    #[arg(long, value_name = "FILE", conflicts_with = "DiskConfig")]
     config: Option<PathBuf>,
 
     #[command(flatten)]
-    flags: Option<DiskFlags>,
+    flags: Flags<DiskConfig>,
 }
 
 impl AddArgs {
     fn disks(&self) -> Result<Vec<DiskConfig>, Failure> {
         let Some(file) = &self.config else {
-            let mut disk = self.flags.clone().unwrap_or_default().into_config()?;
+            let mut disk = self.flags.disk(None)?;
             make_absolute(&mut disk)?;
             return Ok(vec![disk]);
         };

@@ -2,10 +2,10 @@
 
 use clap::Subcommand;
 use mpath_api::client::Client;
-use mpath_api::config::{Hedge, HedgeBudget};
-use mpath_api::types::{DiskHedge, SetHedge};
+use mpath_api::config::{Hedge, HedgeBudget, LiveSetting};
+use mpath_api::types::{Disk, SetSettings};
 
-use super::DiskArg;
+use super::{DiskArg, settings};
 use crate::Failure;
 use crate::output::{Column, Output, Table, table};
 
@@ -34,16 +34,18 @@ pub(crate) enum Command {
 impl Command {
     pub(crate) fn run(&self, client: &Client, output: &mut Output) -> Result<(), Failure> {
         let disks = match self {
-            Self::Show(DiskArg { disk }) => client.hedge(disk.as_deref())?,
+            Self::Show(DiskArg { disk }) => client.disks_with(LiveSetting::Hedge, disk.as_deref())?,
             Self::Set { hedge, hedge_budget, disk: DiskArg { disk } } => {
-                client.set_hedge(&SetHedge { hedge: *hedge, hedge_budget: *hedge_budget, disk: disk.clone() })?
+                let (hedge, hedge_budget, disk) = (*hedge, *hedge_budget, disk.clone());
+                client.set(&SetSettings { hedge, hedge_budget, disk, ..SetSettings::default() })?
             }
         };
-        Ok(output.print(&disks, |disks| by_disk(disks))?)
+        let keys = ["hedge", "hedge-budget", "hedgeable-reads", "hedges", "hedges-won"];
+        settings::print(output, &disks, &keys, by_disk)
     }
 }
 
-fn by_disk(disks: &[DiskHedge]) -> Table {
+fn by_disk(disks: &[Disk]) -> Table {
     let columns = [
         Column::Text("DISK"),
         Column::Text("HEDGE"),
@@ -52,10 +54,10 @@ fn by_disk(disks: &[DiskHedge]) -> Table {
         Column::Number("SENT"),
         Column::Number("WON"),
     ];
-    let row = |DiskHedge { disk, status }: &DiskHedge| {
+    let row = |Disk { name, hedge: status, .. }: &Disk| {
         let [reads, sent, won] =
             [status.hedgeable_reads, status.hedges, status.hedges_won].map(|count| count.to_string());
-        [disk.clone(), status.hedge.to_string(), status.hedge_budget.to_string(), reads, sent, won]
+        [name.clone(), status.hedge.to_string(), status.hedge_budget.to_string(), reads, sent, won]
     };
     table(columns, disks.iter().map(row))
 }

@@ -2,10 +2,10 @@
 
 use clap::{Args, Subcommand};
 use mpath_api::client::Client;
-use mpath_api::config::{LimitBandwidth, LimitBurst, LimitIops};
-use mpath_api::types::{DiskLimits, SetLimits};
+use mpath_api::config::{LimitBandwidth, LimitBurst, LimitIops, LiveSetting};
+use mpath_api::types::{Disk, SetLimits, SetSettings};
 
-use super::DiskArg;
+use super::{DiskArg, settings};
 use crate::Failure;
 use crate::output::{Column, Output, Table, or_dash, table};
 
@@ -40,24 +40,24 @@ pub(crate) struct Set {
 
 impl Command {
     pub(crate) fn run(&self, client: &Client, output: &mut Output) -> Result<(), Failure> {
+        let set =
+            |limits: SetLimits, disk: &Option<String>| client.set(&SetSettings { disk: disk.clone(), ..limits.into() });
         let disks = match self {
-            Self::Show(DiskArg { disk }) => client.limits(disk.as_deref())?,
+            Self::Show(DiskArg { disk }) => client.disks_with(LiveSetting::Limits, disk.as_deref())?,
             Self::Set(Set { iops, bandwidth, burst, disk: DiskArg { disk } }) => {
-                let (iops, bandwidth, burst) = (*iops, *bandwidth, *burst);
-                client.set_limits(&SetLimits { iops, bandwidth, burst, disk: disk.clone() })?
+                set(SetLimits { iops: *iops, bandwidth: *bandwidth, burst: *burst }, disk)?
             }
-            Self::Clear(DiskArg { disk }) => client.set_limits(&SetLimits {
-                iops: Some(LimitIops::default()),
-                bandwidth: Some(LimitBandwidth::default()),
-                burst: None,
-                disk: disk.clone(),
-            })?,
+            Self::Clear(DiskArg { disk }) => {
+                let (iops, bandwidth) = (Some(LimitIops::default()), Some(LimitBandwidth::default()));
+                set(SetLimits { iops, bandwidth, burst: None }, disk)?
+            }
         };
-        Ok(output.print(&disks, |disks| by_disk(disks))?)
+        let keys = ["iops", "bandwidth", "burst", "balance-ios", "balance-bytes", "throttled-ms"];
+        settings::print(output, &disks, &keys, by_disk)
     }
 }
 
-fn by_disk(disks: &[DiskLimits]) -> Table {
+fn by_disk(disks: &[Disk]) -> Table {
     let columns = [
         Column::Text("DISK"),
         Column::Number("IOPS"),
@@ -67,9 +67,9 @@ fn by_disk(disks: &[DiskLimits]) -> Table {
         Column::Number("LEFT(KiB)"),
         Column::Number("THROTTLED(ms)"),
     ];
-    let row = |DiskLimits { disk, status }: &DiskLimits| {
+    let row = |Disk { name, limits: status, .. }: &Disk| {
         [
-            disk.clone(),
+            name.clone(),
             status.limits.iops.to_string(),
             status.limits.bandwidth.to_string(),
             status.limits.burst.to_string(),

@@ -16,6 +16,7 @@ mod path_show;
 mod policy;
 mod policy_show;
 mod scheduler;
+mod settings;
 mod slow;
 mod status;
 mod top;

@@ -2,10 +2,11 @@
 
 use clap::Subcommand;
 use mpath_api::client::Client;
-use mpath_api::types::{DiskPolicy, Policy, PolicyDetail, SetPolicy};
+use mpath_api::config::LiveSetting;
+use mpath_api::types::{Disk, Policy, PolicyDetail, SetPolicy, SetSettings};
 use mpath_api::{PolicyClass, PolicyKind, one_of};
 
-use super::{DiskArg, parameter, policy_show};
+use super::{DiskArg, parameter, policy_show, settings};
 use crate::Failure;
 use crate::output::{Column, Output, Table, Text, table};
 
@@ -44,15 +45,15 @@ impl Command {
         match self {
             Self::List => output.print(&client.policies()?, |policies| every_policy(policies))?,
             Self::Get(DiskArg { disk }) => {
-                output.print(&client.policy(disk.as_deref())?, |policies| by_disk(policies))?;
+                print(output, &client.disks_with(LiveSetting::Policy, disk.as_deref())?)?;
             }
             Self::Show(DiskArg { disk }) => {
                 let shown = |disks: &Vec<PolicyDetail>| Text::paragraphs(disks.iter().map(policy_show::for_people));
                 output.print(&client.policy_detail(disk.as_deref())?, shown)?;
             }
             Self::Set { name, params, class, disk: DiskArg { disk } } => {
-                let wanted = SetPolicy { policy: *name, params: params.clone(), class: *class, disk: disk.clone() };
-                output.print(&client.set_policy(&wanted)?, |policies| by_disk(policies))?;
+                let policy = SetPolicy { name: *name, params: params.clone(), class: *class };
+                print(output, &client.set(&SetSettings { disk: disk.clone(), ..policy.into() })?)?;
             }
         }
         Ok(())
@@ -74,7 +75,9 @@ fn every_policy(policies: &[Policy]) -> Table {
     table(columns, policies.iter().map(row))
 }
 
-fn by_disk(policies: &[DiskPolicy]) -> Table {
-    let row = |policy: &DiskPolicy| [policy.disk.clone(), policy.policy.to_string()];
-    table([Column::Text("DISK"), Column::Text("POLICY")], policies.iter().map(row))
+fn print(output: &mut Output, disks: &[Disk]) -> Result<(), Failure> {
+    let row = |disk: &Disk| [disk.name.clone(), disk.policy.to_string()];
+    settings::print(output, disks, &["policy"], |disks| {
+        table([Column::Text("DISK"), Column::Text("POLICY")], disks.iter().map(row))
+    })
 }

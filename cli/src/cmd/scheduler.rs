@@ -2,10 +2,11 @@
 
 use clap::Subcommand;
 use mpath_api::client::Client;
-use mpath_api::types::{DiskScheduler, QueueTurns, Scheduler, SchedulerDetail, SetScheduler};
+use mpath_api::config::LiveSetting;
+use mpath_api::types::{Disk, QueueTurns, Scheduler, SchedulerDetail, SetScheduler, SetSettings};
 use mpath_api::{SchedulerKind, one_of};
 
-use super::{DiskArg, parameter};
+use super::{DiskArg, parameter, settings};
 use crate::Failure;
 use crate::output::{Column, Output, Table, Text, or_dash, table};
 
@@ -41,15 +42,15 @@ impl Command {
         match self {
             Self::List => output.print(&client.schedulers()?, |schedulers| every_scheduler(schedulers))?,
             Self::Get(DiskArg { disk }) => {
-                output.print(&client.scheduler(disk.as_deref())?, |schedulers| by_disk(schedulers))?;
+                print(output, &client.disks_with(LiveSetting::Scheduler, disk.as_deref())?)?;
             }
             Self::Show(DiskArg { disk }) => {
                 let shown = |disks: &Vec<SchedulerDetail>| Text::paragraphs(disks.iter().map(detail));
                 output.print(&client.scheduler_detail(disk.as_deref())?, shown)?;
             }
             Self::Set { name, params, disk: DiskArg { disk } } => {
-                let wanted = SetScheduler { scheduler: *name, params: params.clone(), disk: disk.clone() };
-                output.print(&client.set_scheduler(&wanted)?, |schedulers| by_disk(schedulers))?;
+                let scheduler = SetScheduler { name: *name, params: params.clone() };
+                print(output, &client.set(&SetSettings { disk: disk.clone(), ..scheduler.into() })?)?;
             }
         }
         Ok(())
@@ -67,9 +68,11 @@ fn every_scheduler(schedulers: &[Scheduler]) -> Table {
     table(columns, schedulers.iter().map(row))
 }
 
-fn by_disk(schedulers: &[DiskScheduler]) -> Table {
-    let row = |of: &DiskScheduler| [of.disk.clone(), of.scheduler.to_string()];
-    table([Column::Text("DISK"), Column::Text("SCHEDULER")], schedulers.iter().map(row))
+fn print(output: &mut Output, disks: &[Disk]) -> Result<(), Failure> {
+    let row = |disk: &Disk| [disk.name.clone(), disk.scheduler.to_string()];
+    settings::print(output, disks, &["scheduler"], |disks| {
+        table([Column::Text("DISK"), Column::Text("SCHEDULER")], disks.iter().map(row))
+    })
 }
 
 fn detail(of: &SchedulerDetail) -> Text {

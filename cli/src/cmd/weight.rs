@@ -2,10 +2,10 @@
 
 use clap::Subcommand;
 use mpath_api::client::Client;
-use mpath_api::config::Weight;
-use mpath_api::types::{DiskWeight, SetWeight};
+use mpath_api::config::{LiveSetting, Weight};
+use mpath_api::types::{Disk, SetSettings};
 
-use super::{DiskArg, the_only_disk};
+use super::{DiskArg, settings, the_only_disk};
 use crate::Failure;
 use crate::output::{Column, Output, Table, table};
 
@@ -26,20 +26,20 @@ pub(crate) enum Command {
 impl Command {
     pub(crate) fn run(&self, client: &Client, output: &mut Output) -> Result<(), Failure> {
         let disks = match self {
-            Self::List(DiskArg { disk }) => client.weights(disk.as_deref())?,
+            Self::List(DiskArg { disk }) => client.disks_with(LiveSetting::Weight, disk.as_deref())?,
             Self::Set { weight, disk } => {
                 let disk = the_only_disk(client, disk.as_ref(), |_| true)?;
-                client.set_weight(&SetWeight { weight: *weight, disk: Some(disk) })?
+                client.set(&SetSettings { weight: Some(*weight), ..SetSettings::default() }.of(&disk))?
             }
         };
-        Ok(output.print(&disks, |disks| by_disk(disks))?)
+        settings::print(output, &disks, &["weight", "shares-paths-of"], by_disk)
     }
 }
 
-fn by_disk(disks: &[DiskWeight]) -> Table {
-    let row = |DiskWeight { disk, weight, shares_paths_of }: &DiskWeight| {
-        let paths_of = shares_paths_of.as_ref().unwrap_or(disk);
-        [disk.clone(), weight.to_string(), paths_of.clone()]
+fn by_disk(disks: &[Disk]) -> Table {
+    let row = |Disk { name, weight, shares_paths_of, .. }: &Disk| {
+        let paths_of = shares_paths_of.as_ref().unwrap_or(name);
+        [name.clone(), weight.to_string(), paths_of.clone()]
     };
     table([Column::Text("DISK"), Column::Number("WEIGHT"), Column::Text("PATHS OF")], disks.iter().map(row))
 }

@@ -3,9 +3,7 @@
 //! Keys: what they choose, ask and change.
 
 use mpath_api::PolicyKind;
-use mpath_api::types::{
-    InjectedStatus, Injection, Path, PathAction, PathSelector, SetInjection, SetPolicy, SteerPaths,
-};
+use mpath_api::types::{InjectedStatus, Injection, Path, PathAction, PathSelector, SetInjection, SteerPaths};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::history::Measure;
@@ -15,7 +13,10 @@ use crate::cmd::injection_line;
 /// A change that the daemon is asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Change {
-    Policy(SetPolicy),
+    Policy {
+        disk: String,
+        policy: PolicyKind,
+    },
     Inject(SetInjection),
     /// Clears the injections of these paths of a disk.
     Clear {
@@ -193,8 +194,7 @@ impl State {
             // Any key closes it.
             Dialog::Help => Step::Nothing,
             Dialog::Policy { disk, chosen } if key == KeyCode::Enter => {
-                let policy = SetPolicy { disk: Some(disk), ..PolicyKind::ALL[chosen].into() };
-                Step::Ask(Change::Policy(policy))
+                Step::Ask(Change::Policy { disk, policy: PolicyKind::ALL[chosen] })
             }
             Dialog::Policy { disk, chosen } => {
                 let chosen = moved(chosen, key, PolicyKind::ALL.len());

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use std::{panic, thread};
 
 use mpath_api::client::{Client, ClientError};
+use mpath_api::types::SetSettings;
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::Show;
@@ -139,9 +140,9 @@ fn look(client: &Client, after: u64) -> Result<Look, ClientError> {
 fn change(client: &Client, change: &Change) -> Result<String, ClientError> {
     let disk = |disk: &Option<String>| disk.clone().unwrap_or_default();
     Ok(match change {
-        Change::Policy(wanted) => {
-            client.set_policy(wanted)?;
-            format!("{}: policy set to {}", disk(&wanted.disk), wanted.policy)
+        Change::Policy { disk, policy } => {
+            client.set(&SetSettings::from(*policy).of(disk))?;
+            format!("{disk}: policy set to {policy}")
         }
         Change::Inject(wanted) => {
             client.set_injection(wanted)?;

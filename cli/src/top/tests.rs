@@ -5,7 +5,7 @@ use std::time::Duration;
 use mpath_api::PolicyKind;
 use mpath_api::types::{
     AnaState, Condition, Disk, Event, EventKind, EventPath, Events, Path, PathAction, PathCounts, PathSelector,
-    PathSharer, PathState, SetPolicy, Status, SteerPaths,
+    PathSharer, PathState, Status, SteerPaths,
 };
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -209,8 +209,8 @@ fn a_policy_is_chosen_from_a_list() {
     let mut state = state();
     press(&mut state, "p");
     assert!(screen(&state, 80, 24).contains("> bdp "), "{}", screen(&state, 80, 24));
-    let wanted = SetPolicy { disk: Some("disk0".into()), ..PolicyKind::ServiceTime.into() };
-    assert_eq!(press(&mut state, "k\n"), Step::Ask(Change::Policy(wanted)));
+    let wanted = Change::Policy { disk: "disk0".into(), policy: PolicyKind::ServiceTime };
+    assert_eq!(press(&mut state, "k\n"), Step::Ask(wanted));
     assert_eq!((press(&mut state, "p\u{1b}"), state.dialog.is_none()), (Step::Nothing, true));
 }
 

@@ -86,6 +86,16 @@ disks:
   connected: true
   held-ms: null
   policy: round-robin
+  scheduler:
+    name: burst-credit
+    gap: 50ms
+  limits:
+    iops: 'off'
+    bandwidth: 104857600
+    burst: 1s
+    balance-ios: null
+    balance-bytes: -65536
+    throttled-ms: 1234
   capacity-bytes: 1073741824
   block-size-bytes: 512
   read-only: false

@@ -7,18 +7,18 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use mpath_api::config::{DiskConfig, Hedge, HedgeBudget, LimitsConfig, Weight};
+use mpath_api::config::{DiskConfig, HedgeSetting, LimitsConfig, LiveSettings};
 use mpath_api::server::{
-    AddDiskError, AddPathError, ClearFencesError, Control, ControlError, PathRef, ReloadError, RemoveDiskError,
-    RemovePathError, UpgradeError,
+    AddDiskError, AddPathError, ClearFencesError, Control, ControlError, DiskRef, PathRef, ReloadError,
+    RemoveDiskError, RemovePathError, UpgradeError,
 };
 use mpath_api::types::{
     AnaState, Caller, ClearedFence, ClearedFences, Condition, Configuration, Disk, DiskFences, DiskHealth, DiskState,
     Event, EventKind, EventPath, Events, FenceWaits, GuestErrorCount, GuestErrorReason, GuestOperation, HedgeStatus,
     Injection, InjectionInForce, MovedRequests, Origin, Path, PathAction, PathCounts, PathSharer, PathState, Reload,
-    RemovedDisk, SchedulerDetail, SetLimits, SlowRequest, Status, ThreadExplanation, Upgrade, WaitsFor,
+    RemovedDisk, SchedulerDetail, SlowRequest, Status, ThreadExplanation, Upgrade, WaitsFor,
 };
-use mpath_api::{ClassPolicies, PathAddress, PolicyChange, PolicyKind, SchedulerChange, SchedulerKind};
+use mpath_api::{ClassPolicies, PathAddress, PolicyKind, SchedulerKind};
 
 use self::data::{discovery, health, path, scheduling, stats, weight};
 
@@ -117,11 +117,18 @@ impl Control for Fake {
         self.version
     }
 
+    fn disks(&self) -> Vec<DiskRef> {
+        let scheduling = self.scheduling.lock().unwrap().clone();
+        let shares = |name: &str| scheduling.iter().find(|of| of.disk == name).unwrap().shares_paths_of.clone();
+        let disk = |(name, _): &(String, _)| DiskRef { disk: name.clone(), shares_paths_of: shares(name) };
+        self.policies.lock().unwrap().iter().map(disk).collect()
+    }
+
     async fn status(&self) -> Result<Status, ControlError> {
         let (paths, hedges) = (self.paths.lock().unwrap(), *self.hedges.lock().unwrap());
         let scheduling = self.scheduling.lock().unwrap().clone();
-        let shares = |name: &str| scheduling.iter().find(|of| of.disk == name).unwrap().shares_paths_of.clone();
-        let weight = |name: &str| scheduling.iter().find(|of| of.disk == name).unwrap().weight;
+        let of = |name: &str| scheduling.iter().find(|of| of.disk == name).unwrap();
+        let shares = |name: &str| of(name).shares_paths_of.clone();
         let owner = |name: &String| shares(name).unwrap_or_else(|| name.clone());
         let disk = |(name, policy): &(String, ClassPolicies)| Disk {
             shares_paths_of: shares(name),
@@ -131,7 +138,9 @@ impl Control for Fake {
             policy: *policy,
             read_only: name == "disk1",
             mpath_window: name == "disk0",
-            weight: weight(name),
+            scheduler: of(name).scheduler,
+            limits: of(name).limits,
+            weight: of(name).weight,
             first_moved: if name == "disk0" { data::first_moved() } else { MovedRequests::default() },
             fence_waits: if name == "disk0" { FenceWaits { ios: 40, total_ms: 84_060 } } else { FenceWaits::default() },
             polled_ms: if name == "disk0" { 1_700 } else { 0 },
@@ -172,52 +181,32 @@ impl Control for Fake {
         Ok(self.paths.lock().unwrap().clone())
     }
 
-    async fn set_policy(&self, disks: &[String], change: &PolicyChange) -> Result<(), ControlError> {
-        for (name, current) in self.policies.lock().unwrap().iter_mut() {
-            if disks.contains(name) {
-                current.change(change);
-            }
-        }
-        Ok(())
-    }
-
-    async fn set_hedge(
+    async fn set(
         &self,
         disks: &[String],
-        hedge: Option<Hedge>,
-        budget: Option<HedgeBudget>,
+        change: impl Fn(&mut LiveSettings) + Send + Sync,
     ) -> Result<(), ControlError> {
-        for disk in disks {
-            let status = &mut self.hedges.lock().unwrap()[usize::from(disk == "disk1")];
-            status.hedge = hedge.unwrap_or(status.hedge);
-            status.hedge_budget = budget.unwrap_or(status.hedge_budget);
+        let (mut policies, mut hedges) = (self.policies.lock().unwrap(), self.hedges.lock().unwrap());
+        for of in self.scheduling.lock().unwrap().iter_mut().filter(|of| disks.contains(&of.disk)) {
+            let policy = &mut policies.iter_mut().find(|(name, _)| *name == of.disk).unwrap().1;
+            let status = &mut hedges[usize::from(of.disk == "disk1")];
+            let mut live = LiveSettings {
+                policy: *policy,
+                scheduler: of.scheduler,
+                limits: of.limits.limits,
+                weight: weight(of.weight),
+                hedge: HedgeSetting { hedge: status.hedge, budget: status.hedge_budget },
+            };
+            change(&mut live);
+            (*policy, of.scheduler, of.limits.limits) = (live.policy, live.scheduler, live.limits);
+            of.weight = live.weight.get();
+            (status.hedge, status.hedge_budget) = (live.hedge.hedge, live.hedge.budget);
         }
         Ok(())
     }
 
     async fn scheduling(&self) -> Result<Vec<SchedulerDetail>, ControlError> {
         Ok(self.scheduling.lock().unwrap().clone())
-    }
-
-    async fn set_scheduler(&self, disks: &[String], change: &SchedulerChange) -> Result<(), ControlError> {
-        for of in self.scheduling.lock().unwrap().iter_mut().filter(|of| disks.contains(&of.disk)) {
-            of.scheduler.change(change);
-        }
-        Ok(())
-    }
-
-    async fn set_limits(&self, disks: &[String], change: &SetLimits) -> Result<(), ControlError> {
-        for of in self.scheduling.lock().unwrap().iter_mut().filter(|of| disks.contains(&of.disk)) {
-            of.limits.limits = change.applied_to(of.limits.limits);
-        }
-        Ok(())
-    }
-
-    async fn set_weight(&self, disk: &str, weight: Weight) -> Result<(), ControlError> {
-        for of in self.scheduling.lock().unwrap().iter_mut().filter(|of| of.disk == disk) {
-            of.weight = weight.get();
-        }
-        Ok(())
     }
 
     async fn set_injection(

@@ -50,6 +50,37 @@ fn policy() {
 }
 
 #[test]
+fn a_policy_is_set_for_all_disks_or_for_none() {
+    let daemon = Daemon::start();
+    let added =
+        ["--name", "disk2", "--socket-path", "/run/2.sock", "--subsystem", "nqn.a", "--path", "tcp://192.0.2.1"];
+    daemon.run(&[&["disk", "add"][..], &added].concat());
+    let before = "DISK   POLICY\ndisk0  round-robin\ndisk1  latency-rr\ndisk2  bdp\n";
+    assert_eq!(daemon.run(&["policy", "get"]), before);
+    let (code, stderr) = daemon.fail(&["policy", "set", "latency-rr", "--param", "treshold=2"]);
+    assert!(code == 2 && stderr.contains("no parameter 'treshold'"), "{stderr}");
+    assert_eq!(daemon.run(&["policy", "get"]), before);
+    let after = "DISK   POLICY\ndisk0  latency-rr\ndisk1  latency-rr\ndisk2  latency-rr\n";
+    assert_eq!(daemon.run(&["policy", "set", "latency-rr"]), after);
+    assert_eq!(daemon.run(&["policy", "get"]), after);
+}
+
+#[test]
+fn settings_have_these_keys() {
+    let daemon = Daemon::start();
+    let keys = |words: &[&str]| {
+        let yaml = daemon.run(&[words, &["--disk", "disk1", "-oyaml"]].concat());
+        yaml.lines().map(|line| line[2..].split(':').next().unwrap().to_owned()).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(keys(&["policy", "set", "numa"]), "disk policy");
+    assert_eq!(keys(&["scheduler", "get"]), "disk scheduler");
+    assert_eq!(keys(&["hedge", "show"]), "disk hedge hedge-budget hedgeable-reads hedges hedges-won");
+    let limits = "disk iops bandwidth burst balance-ios balance-bytes throttled-ms";
+    assert_eq!(keys(&["limit", "set", "--iops", "5"]), limits);
+    assert_eq!(keys(&["weight", "list"]), "disk weight shares-paths-of");
+}
+
+#[test]
 fn hedge() {
     let daemon = Daemon::start();
     assert_eq!(

@@ -10,7 +10,6 @@ use mpath_api::config::DiskConfig;
 use mpath_api::types::{self, Origin};
 use serde_json::Value;
 
-use crate::disk::DiskTuning;
 use crate::service::disks::Disks;
 use crate::subsystem::Subsystem;
 
@@ -60,19 +59,9 @@ impl Configuration {
 /// The configuration of a disk, with what was changed since it was added. Discovered paths are not configuration.
 fn disk_in_effect(subsystem: &Subsystem) -> DiskConfig {
     let mut config = subsystem.config.clone();
-    {
-        let state = subsystem.state();
-        (config.policy, config.scheduler) = (state.policy, state.scheduler);
-        (config.hedge, config.hedge_budget) = (state.hedge.hedge, state.hedge.budget);
-        let paths = state.paths().filter(|path| path.origin != Origin::Discovery && !path.is_removing());
-        config.paths = paths.map(|path| path.address.clone()).collect();
-    }
-    let mut tunings = subsystem.disks.iter().map(|disk| *disk.tuning());
-    if let Some(DiskTuning { limits, weight }) = tunings.next() {
-        (config.limits, config.weight) = (limits, weight);
-    }
-    for (sharer, DiskTuning { limits, weight }) in config.share_paths_with.iter_mut().zip(tunings) {
-        (sharer.limits, sharer.weight) = (limits, weight);
-    }
+    let state = subsystem.state();
+    config.set_live(subsystem.disks.iter().map(|disk| *state.live(disk.id)));
+    let paths = state.paths().filter(|path| path.origin != Origin::Discovery && !path.is_removing());
+    config.paths = paths.map(|path| path.address.clone()).collect();
     config
 }

@@ -7,13 +7,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mpath_api::config::{Change, DiskConfig, HedgeSetting, difference, read_file, settings_in};
+use mpath_api::config::{Change, difference, read_file, settings_in};
 use mpath_api::server::{ReloadError, RemovePathError, caller, on_behalf_of};
 use mpath_api::types::{EventKind, FailedChange, Origin, Reload};
 use mpath_api::{Config, PathAddress};
 use mpath_core::PathId;
 use serde_json::Value;
-use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
@@ -133,9 +132,7 @@ impl Reloading {
             return Err(ReloadError::Ending.to_string());
         }
         match change {
-            Change::Setting { disk, setting, .. } => {
-                self.set(disk.as_deref().unwrap_or_default(), setting, wanted).await
-            }
+            Change::Setting { disk, .. } => self.set(disk.as_deref().unwrap_or_default(), wanted).await,
             Change::PathAdded { disk, path } => self.add_path(disk, path),
             Change::PathRemoved { disk, path } => self.remove_path(disk, path).await,
             Change::DiskRemoved { disk } => {
@@ -184,43 +181,15 @@ impl Reloading {
         removed.map_err(|error| error.to_string())
     }
 
-    /// Sets a live setting of a disk, or of a disk that shares its paths.
-    async fn set(&self, name: &str, setting: &str, wanted: &Config) -> Result<(), String> {
-        let (config, position) = find(wanted, name).ok_or_else(|| gone(name))?;
-        let subsystem = &self.service(config.name.as_str())?.subsystem;
-        let disk =
-            subsystem.disks.iter().find(|disk| disk.name() == name).map(|disk| disk.id).ok_or_else(|| gone(name))?;
-        let sharer = position.map(|position| &config.share_paths_with[position]);
-        let waits: Vec<oneshot::Receiver<()>> = match setting {
-            "policy" => subsystem.change_policy(|policy| *policy = config.policy, PolicySetBy::Operator),
-            "scheduler" => subsystem.change_scheduler(|scheduler| *scheduler = config.scheduler),
-            "limits" => {
-                let limits = sharer.map_or(config.limits, |sharer| sharer.limits);
-                subsystem.change_limits(disk, |before| *before = limits)
-            }
-            "weight" => subsystem.set_weight(disk, sharer.map_or(config.weight, |sharer| sharer.weight)),
-            "hedge" | "hedge-budget" => {
-                let hedge = HedgeSetting { hedge: config.hedge, budget: config.hedge_budget };
-                subsystem.change_hedge(|before| *before = hedge)
-            }
-            _ => unreachable!("{setting} is no live setting"),
-        };
-        for wait in waits {
+    /// Sets the live settings of a disk, or of a disk that shares its paths.
+    async fn set(&self, name: &str, wanted: &Config) -> Result<(), String> {
+        let found = |(subsystem, id)| Some((subsystem, id, wanted.live_of(name)?));
+        let (subsystem, disk, live) = self.disks.find(name).and_then(found).ok_or_else(|| gone(name))?;
+        for wait in subsystem.change(disk, |before| *before = live, PolicySetBy::Operator) {
             wait.await.map_err(|_| gone(name))?;
         }
         Ok(())
     }
-}
-
-/// The disk that has the paths of the disk of this name, and that disk's position among those that share them.
-fn find<'a>(config: &'a Config, name: &str) -> Option<(&'a DiskConfig, Option<usize>)> {
-    config.disks.iter().find_map(|disk| {
-        if disk.name.as_str() == name {
-            return Some((disk, None));
-        }
-        let position = disk.share_paths_with.iter().position(|sharer| sharer.name.as_str() == name);
-        position.map(|position| (disk, Some(position)))
-    })
 }
 
 /// Whether a path of this disk could not be added.

@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
-use mpath_api::config::{LimitsConfig, Weight};
 use mpath_api::types::EventKind;
 use mpath_core::{DiskId, FlowId, SharedDisk};
 use mpath_host::{DiskHold, DiskOpening, HoldReason, InheritedFence, NamespaceName};
@@ -28,7 +27,7 @@ pub(crate) struct Disk {
     /// The id of its first virtqueue. The others follow.
     pub(crate) first_flow: FlowId,
     pub(crate) settings: DiskSettings,
-    /// The part shared with the I/O threads. [`DiskTuning::limits`] has its limits as configured.
+    /// The part shared with the I/O threads. [`LiveSettings::limits`](mpath_api::config::LiveSettings) has its limits as configured.
     pub(crate) shared: SharedDisk,
     /// Requests that a guest may come back for. The I/O threads keep the count.
     pub(crate) queues: Arc<DiskQueues>,
@@ -38,7 +37,6 @@ pub(crate) struct Disk {
     /// The namespace that it must not use, unless another path has led to one that it may use.
     refused: Mutex<Option<RefusedNamespace>>,
     connected: AtomicBool,
-    tuning: Mutex<DiskTuning>,
     health: Mutex<HealthHistory>,
     events: Arc<EventLog>,
 }
@@ -103,13 +101,6 @@ impl Backing {
     }
 }
 
-/// The settings of the disk alone that the API shows and changes.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct DiskTuning {
-    pub(crate) limits: LimitsConfig,
-    pub(crate) weight: Weight,
-}
-
 impl Disk {
     pub(crate) fn new(
         id: DiskId,
@@ -120,8 +111,6 @@ impl Disk {
         events: Arc<EventLog>,
     ) -> Self {
         let shared = hold.shared_disk();
-        shared.limits.set(Instant::now(), settings.limits.limits());
-        let tuning = Mutex::new(DiskTuning { limits: settings.limits, weight: settings.weight });
         Self {
             id,
             first_flow,
@@ -133,7 +122,6 @@ impl Disk {
             hold: Mutex::new(hold),
             refused: Mutex::default(),
             connected: AtomicBool::new(false),
-            tuning,
             health: Mutex::default(),
             events,
         }
@@ -212,10 +200,6 @@ impl Disk {
 
     pub(crate) fn set_connected(&self, connected: bool) {
         self.connected.store(connected, Ordering::Relaxed);
-    }
-
-    pub(crate) fn tuning(&self) -> MutexGuard<'_, DiskTuning> {
-        self.tuning.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What was seen of its health.

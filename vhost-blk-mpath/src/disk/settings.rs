@@ -1,10 +1,8 @@
 //! The settings of one disk.
 
-use mpath_api::config::{
-    Bounded, DiskConfig, DiskName, LimitsConfig, QueueCount, SharerConfig, SocketAccess, SocketPath, Weight,
-};
+use mpath_api::config::{Bounded, DiskConfig, DiskName, QueueCount, SharerConfig, SocketAccess, SocketPath};
 
-/// The settings of a disk, whether it owns its paths or shares another disk's.
+/// The settings of a disk that stay as long as it exists, whether it owns its paths or shares another disk's.
 #[derive(Debug, Clone)]
 pub(crate) struct DiskSettings {
     pub(crate) name: DiskName,
@@ -14,8 +12,6 @@ pub(crate) struct DiskSettings {
     pub(crate) nsid: Option<u32>,
     pub(crate) read_only: bool,
     pub(crate) queues: QueueCount,
-    pub(crate) limits: LimitsConfig,
-    pub(crate) weight: Weight,
     pub(crate) mpath_window: bool,
 }
 
@@ -28,8 +24,6 @@ impl From<&SharerConfig> for DiskSettings {
             nsid: Some(config.namespace.get()),
             read_only: config.read_only,
             queues: config.queues,
-            limits: config.limits,
-            weight: config.weight,
             mpath_window: config.mpath_window,
         }
     }
@@ -45,8 +39,6 @@ impl DiskSettings {
             nsid: config.namespace.map(Bounded::get),
             read_only: config.read_only,
             queues: config.queues,
-            limits: config.limits,
-            weight: config.weight,
             mpath_window: config.mpath_window,
         };
         std::iter::once(first).chain(config.share_paths_with.iter().map(Self::from)).collect()

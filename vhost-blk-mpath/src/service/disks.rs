@@ -12,6 +12,7 @@ use mpath_api::config::{ConflictError, DiskConfig, DiskName, DiskPlace, MAX_DISK
 use mpath_api::server::{AddDiskError, RemoveDiskError, caller, on_behalf_of};
 use mpath_api::types::{EventKind, RemovedDisk};
 use mpath_api::{Config, similar_name};
+use mpath_core::DiskId;
 use mpath_host::{NamespaceName, PendingFence, PendingFences};
 use tokio::sync::{RwLock, RwLockWriteGuard, watch};
 use tokio::task::{JoinError, spawn_blocking};
@@ -105,6 +106,14 @@ impl Disks {
     /// The subsystems of all services.
     pub(crate) fn subsystems(&self) -> Vec<Arc<Subsystem>> {
         self.held().services.iter().map(|service| Arc::clone(&service.subsystem)).collect()
+    }
+
+    /// The disk of this name, and its subsystem.
+    pub(crate) fn find(&self, name: &str) -> Option<(Arc<Subsystem>, DiskId)> {
+        self.subsystems().into_iter().find_map(|subsystem| {
+            let disk = subsystem.disks.iter().find(|disk| disk.name() == name)?.id;
+            Some((subsystem, disk))
+        })
     }
 
     /// Whether the subsystem is being removed or is gone.

@@ -82,7 +82,7 @@ impl QueueRunner for ServedDisk {
         let kind = vendor_window::policy(id).ok_or(SetPolicyError::Unknown(id))?;
         let change = PolicyChange::new(kind, None, []).expect("there is no parameter to be wrong");
         // The front-end is blocked until it gets an answer, so do not wait for the I/O threads.
-        self.subsystem.change_policy(|policy| policy.change(&change), PolicySetBy::FrontEnd);
+        self.subsystem.change(self.id, |live| live.policy.change(&change), PolicySetBy::FrontEnd);
         Ok(())
     }
 }

@@ -122,6 +122,7 @@ impl Subsystem {
         shutdown: watch::Receiver<bool>,
     ) -> Self {
         let events = Arc::clone(&common.events);
+        let state = State::new(&config);
         let (mut first_flow, began) = (0, Instant::now());
         let new = |(settings, id): (DiskSettings, u16)| {
             let first = FlowId(first_flow);
@@ -132,12 +133,14 @@ impl Subsystem {
             let queues = Arc::new(DiskQueues::new(unanswered, began));
             let hold = DiskHold::new(inherited_fence.cloned(), config.shared_write_cache);
             let opening = DiskOpening::new(began, config.reconnect_delay.duration());
-            Disk::new(DiskId(id), first, settings, queues, (opening, hold), Arc::clone(&events))
+            let disk = Disk::new(DiskId(id), first, settings, queues, (opening, hold), Arc::clone(&events));
+            disk.shared.limits.set(began, state.live(disk.id).limits.limits());
+            disk
         };
         Self {
             disks: DiskSettings::all(&config).into_iter().zip(0..).map(new).collect(),
             security: Security::of(&config, &common.host),
-            state: Mutex::new(State::new(&config)),
+            state: Mutex::new(state),
             config,
             host: common.host.clone(),
             records,
@@ -209,14 +212,10 @@ impl Subsystem {
         // A change is made in the state first and then in the threads, both under this lock. So it either finds these
         // threads, or is in the state already.
         let state = self.state();
-        let tuning: Vec<_> = self.disks.iter().map(Disk::tuning).collect();
         let threads: &Vec<_> = self.threads.get_or_init(|| threads);
         for thread in threads {
-            thread.set_policy(state.policy);
-            thread.set_scheduler(state.scheduler);
-            thread.set_hedging(state.hedge.hedging());
-            for (disk, tuning) in self.disks.iter().zip(&tuning) {
-                thread.set_weight(disk.id, tuning.weight.get() as u16);
+            for disk in &self.disks {
+                Self::tell_settings(thread, disk.id, None, state.live(disk.id));
             }
             for path in state.paths() {
                 thread.add_path(path.id);

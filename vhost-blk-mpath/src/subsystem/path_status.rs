@@ -4,9 +4,9 @@ use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant, SystemTime};
 
 use mpath_api::PathAddress;
-use mpath_api::config::{DiskConfig, HedgeSetting};
+use mpath_api::config::{DiskConfig, LiveSettings};
 use mpath_api::types::{AuthenticatedSides, Controller, EventPath, Origin, PathAuthentication, PathState};
-use mpath_core::{ClassPolicies, DiskId, Epoch, MAX_PATHS, PathId, SchedulerSpec, UsablePaths};
+use mpath_core::{DiskId, Epoch, MAX_PATHS, PathId, UsablePaths};
 use mpath_host::{DesiredState, NamespaceStatus, Order, PathNamespaces, PathTrial};
 use nvme_tcp::Authenticated;
 use nvme_tls::psk::Suite;
@@ -22,9 +22,8 @@ pub(crate) const REMOVAL_HELD: &str = "the removal is held, and the path is used
 
 /// What the API shows and changes.
 pub(crate) struct State {
-    pub(crate) policy: ClassPolicies,
-    pub(crate) scheduler: SchedulerSpec,
-    pub(crate) hedge: HedgeSetting,
+    /// The settings of each disk that can be changed while I/O runs, by id.
+    live: Vec<LiveSettings>,
     /// Whether a path of the subsystem was ever live. If not, the requests of a front-end wait even if all paths are
     /// refused: an error would be worse for its guest.
     pub(crate) was_live: bool,
@@ -285,12 +284,23 @@ impl PathStatus {
 impl State {
     pub(crate) fn new(config: &DiskConfig) -> Self {
         Self {
-            policy: config.policy,
-            scheduler: config.scheduler,
-            hedge: config.hedge_setting(),
+            live: config.live().collect(),
             was_live: false,
             removed_by_operator: HashSet::new(),
             slots: std::array::from_fn(|_| Slot { path: None, epoch: Epoch(0) }),
+        }
+    }
+
+    /// The settings of a disk that can be changed while I/O runs.
+    pub(crate) fn live(&self, disk: DiskId) -> &LiveSettings {
+        &self.live[usize::from(disk.0)]
+    }
+
+    /// Changes these settings of a disk, and what disks over the same paths have together for all of them.
+    pub(crate) fn set_live(&mut self, disk: DiskId, live: LiveSettings) {
+        for (other, id) in self.live.iter_mut().zip(0..) {
+            *other =
+                if id == disk.0 { live } else { LiveSettings { limits: other.limits, weight: other.weight, ..live } };
         }
     }
 

@@ -1,82 +1,72 @@
-//! The settings that can be changed while I/O runs. The returned receivers resolve once the I/O threads have them.
+//! The settings that can be changed while I/O runs.
 
 use std::time::Instant;
 
-use mpath_api::config::{HedgeSetting, LimitsConfig, Weight};
+use mpath_api::config::{HedgeSetting, LiveSettings};
 use mpath_api::types::EventKind;
-use mpath_core::{ClassPolicies, DiskId, SchedulerSpec};
+use mpath_core::DiskId;
 use reactor::IoThreadHandle;
 use tokio::sync::oneshot;
 
-use crate::io_threads::{barrier, tell_threads};
+use crate::io_threads::tell_threads;
 use crate::subsystem::{PolicySetBy, Subsystem};
 
 impl Subsystem {
-    pub(crate) fn change_policy(
-        &self,
-        change: impl FnOnce(&mut ClassPolicies),
-        by: PolicySetBy,
-    ) -> Vec<oneshot::Receiver<()>> {
-        let mut state = self.state();
-        let before = state.policy;
-        change(&mut state.policy);
-        if state.policy != before {
-            self.event(None, EventKind::PolicySet, format!("policy set to {}{by}", state.policy));
-        }
-        self.update_vendor_windows(&state);
-        let notify = |thread: &IoThreadHandle| {
-            thread.set_policy(state.policy);
-            barrier(thread)
-        };
-        self.threads().iter().map(notify).collect()
-    }
-
-    pub(crate) fn change_hedge(&self, change: impl FnOnce(&mut HedgeSetting)) -> Vec<oneshot::Receiver<()>> {
-        let mut state = self.state();
-        let before = state.hedge;
-        change(&mut state.hedge);
-        if state.hedge != before {
-            let HedgeSetting { hedge, budget } = state.hedge;
-            self.event(None, EventKind::HedgeSet, format!("hedge set to {hedge}; budget {budget}"));
-        }
-        tell_threads(self.threads(), |thread| thread.set_hedging(state.hedge.hedging()))
-    }
-
-    pub(crate) fn change_scheduler(&self, change: impl FnOnce(&mut SchedulerSpec)) -> Vec<oneshot::Receiver<()>> {
-        let mut state = self.state();
-        let before = state.scheduler;
-        change(&mut state.scheduler);
-        if state.scheduler != before {
-            self.event(None, EventKind::SchedulerSet, format!("scheduler set to {}", state.scheduler));
-        }
-        tell_threads(self.threads(), |thread| thread.set_scheduler(state.scheduler))
-    }
-
-    pub(crate) fn change_limits(
+    /// Changes settings of a disk, and those of its paths for every disk over them. The returned receivers resolve once the I/O threads
+    /// have the settings.
+    pub(crate) fn change(
         &self,
         disk: DiskId,
-        change: impl FnOnce(&mut LimitsConfig),
+        change: impl FnOnce(&mut LiveSettings),
+        by: PolicySetBy,
     ) -> Vec<oneshot::Receiver<()>> {
-        {
-            let disk = self.disk(disk);
-            let mut tuning = disk.tuning();
-            let before = tuning.limits;
-            change(&mut tuning.limits);
-            if tuning.limits != before {
-                disk.event(EventKind::LimitsSet, format!("limits set to {}", tuning.limits));
-            }
-            disk.shared.limits.set(Instant::now(), tuning.limits.limits());
-        }
-        // The threads read the limits themselves. This wakes a thread that waits because of the earlier limits.
-        tell_threads(self.threads(), |_| ())
-    }
-
-    pub(crate) fn set_weight(&self, disk: DiskId, weight: Weight) -> Vec<oneshot::Receiver<()>> {
         let disk = self.disk(disk);
-        let mut tuning = disk.tuning();
-        if std::mem::replace(&mut tuning.weight, weight) != weight {
+        // Held until the threads are told, so that they learn of changes in order.
+        let mut state = self.state();
+        let before = *state.live(disk.id);
+        let mut live = before;
+        change(&mut live);
+        state.set_live(disk.id, live);
+        let LiveSettings { policy, scheduler, limits, weight, hedge } = live;
+        if policy != before.policy {
+            self.event(None, EventKind::PolicySet, format!("policy set to {policy}{by}"));
+            self.update_vendor_windows(&state);
+        }
+        if scheduler != before.scheduler {
+            self.event(None, EventKind::SchedulerSet, format!("scheduler set to {scheduler}"));
+        }
+        if hedge != before.hedge {
+            let HedgeSetting { hedge, budget } = hedge;
+            self.event(None, EventKind::HedgeSet, format!("hedge set to {hedge}; budget {budget}"));
+        }
+        if limits != before.limits {
+            disk.event(EventKind::LimitsSet, format!("limits set to {limits}"));
+            disk.shared.limits.set(Instant::now(), limits.limits());
+        }
+        if weight != before.weight {
             disk.event(EventKind::WeightSet, format!("weight set to {weight}"));
         }
-        tell_threads(self.threads(), |thread| thread.set_weight(disk.id, weight.get() as u16))
+        tell_threads(self.threads(), |thread| Self::tell_settings(thread, disk.id, Some(&before), &live))
+    }
+    /// Tells an I/O thread the settings of a disk that differ from those `before`. The thread reads limits itself: any message wakes a
+    /// thread that waits because of earlier ones.
+    pub(super) fn tell_settings(
+        thread: &IoThreadHandle,
+        disk: DiskId,
+        before: Option<&LiveSettings>,
+        live: &LiveSettings,
+    ) {
+        if before.is_none_or(|before| before.policy != live.policy) {
+            thread.set_policy(live.policy);
+        }
+        if before.is_none_or(|before| before.scheduler != live.scheduler) {
+            thread.set_scheduler(live.scheduler);
+        }
+        if before.is_none_or(|before| before.hedge != live.hedge) {
+            thread.set_hedging(live.hedge.hedging());
+        }
+        if before.is_none_or(|before| before.weight != live.weight) {
+            thread.set_weight(disk, live.weight.get() as u16);
+        }
     }
 }

@@ -54,7 +54,7 @@ fn of_disk(state: &State, disk: DiskId) -> VendorWindow {
         |path: &PathStatus| path.namespace(disk).is_some_and(|namespace| namespace.ana == AnaState::Optimized);
     let live = || state.paths().filter(|path| path.is_usable(disk));
     VendorWindow {
-        policy: id_in_force(&state.policy),
+        policy: id_in_force(&state.live(DiskId(0)).policy),
         paths_total: state.paths().count() as u16,
         paths_live: live().count() as u16,
         paths_optimized: live().filter(|path| is_optimized(path)).count() as u16,

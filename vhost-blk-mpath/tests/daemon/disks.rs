@@ -6,7 +6,7 @@ use std::process::Command;
 
 use mpath_api::PolicyKind;
 use mpath_api::config::DiskConfig;
-use mpath_api::types::{PathSelector, SetPolicy};
+use mpath_api::types::{PathSelector, SetSettings};
 use mpath_target::NamespaceConfig;
 use uuid::uuid;
 use vublk_bench::options::{Mode, Options, OptionsError};
@@ -184,8 +184,8 @@ fn two_disks_in_one_daemon_are_independent() {
         |system: PolicyKind, data: PolicyKind| [("system".to_owned(), system.into()), ("data".to_owned(), data.into())];
     assert_eq!(policies(), both(PolicyKind::RoundRobin, PolicyKind::RoundRobin));
 
-    let only_data = SetPolicy { disk: Some("data".into()), ..SetPolicy::from(PolicyKind::Numa) };
-    assert_eq!(daemon.api.set_policy(&only_data).unwrap().len(), 1);
+    let only_data = SetSettings::from(PolicyKind::Numa).of("data");
+    assert_eq!(daemon.api.set(&only_data).unwrap().len(), 1);
     assert_eq!(policies(), both(PolicyKind::RoundRobin, PolicyKind::Numa));
     let mut injection = inject(PathSelector::Index(0), std::time::Duration::from_millis(1));
     injection.disk = Some("system".into());

@@ -308,7 +308,7 @@ const SITUATIONS: [Situation; 30] = [
         // A lower quantile would use up the budget before the read that matters.
         flags: "--policy numa --suspect-timeout 60s --hedge p99",
         stage: |stage| {
-            let hedges = |daemon: &Daemon| daemon.api.hedge(None).unwrap()[0].status.hedges;
+            let hedges = |daemon: &Daemon| daemon.api.disks(None).unwrap()[0].hedge.hedges;
             // Their times are learned after a while.
             eventually("reads are hedged", || {
                 stage.read(20);

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use mpath_api::config::Hedge;
 use mpath_api::types::{
-    HedgeStatus, InjectedDirection, InjectedDistribution, Injection, PathSelector, SetHedge, SetInjection,
+    HedgeStatus, InjectedDirection, InjectedDistribution, Injection, PathSelector, SetInjection, SetSettings,
 };
 use vublk_bench::request::Status;
 
@@ -25,13 +25,13 @@ fn clear(daemon: &Daemon) {
 }
 
 fn hedge(daemon: &Daemon, hedge: &str) -> HedgeStatus {
-    let wanted = SetHedge { hedge: Some(hedge.parse().unwrap()), hedge_budget: None, disk: None };
-    daemon.api.set_hedge(&wanted).unwrap()[0].status
+    let wanted = SetSettings { hedge: Some(hedge.parse().unwrap()), ..SetSettings::default() };
+    daemon.api.set(&wanted).unwrap()[0].hedge
 }
 
 /// The result of hedging, which never exceeds the budget of 5 %.
 fn hedged(daemon: &Daemon) -> HedgeStatus {
-    let seen = daemon.api.hedge(None).unwrap()[0].status;
+    let seen = daemon.api.disks(None).unwrap()[0].hedge;
     assert!(seen.hedges * 1000 <= seen.hedgeable_reads * 50 + 8000 && seen.hedges_won <= seen.hedges, "{seen:?}");
     let of_paths = daemon.paths().iter().map(|path| path.hedges).sum::<u64>();
     assert!(of_paths >= seen.hedges, "{seen:?}");

@@ -149,7 +149,7 @@ fn an_injected_rate_is_kept() {
 #[test]
 fn all_injections_at_once_under_verification() {
     let (_target, daemon) = start();
-    daemon.api.set_policy(&set_policy(PolicyKind::RoundRobin)).unwrap();
+    daemon.api.set(&set_policy(PolicyKind::RoundRobin)).unwrap();
     let verification = Verification::start(&daemon.socket(), VerificationSetup::default());
     for seed in 0..12 {
         for (text, path) in [

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use mpath_api::client::{Client, ClientError};
 use mpath_api::config::{DiskConfig, Hedge, SharerConfig};
 use mpath_api::types::{
-    ErrorCode, EventKind, PathAction, PathSelector, RemovedDisk, SetHedge, SetLimits, SetPolicy, SteerPaths, WaitsFor,
+    ErrorCode, EventKind, PathAction, PathSelector, RemovedDisk, SetLimits, SetSettings, SteerPaths, WaitsFor,
 };
 use mpath_api::{PolicyKind, SchedulerKind};
 use mpath_target::NamespaceConfig;
@@ -127,17 +127,17 @@ fn a_change_for_all_disks_ignores_disks_being_removed() {
         });
         let mut policies = [PolicyKind::RoundRobin, PolicyKind::Numa].into_iter().cycle();
         while !comes_and_goes.is_finished() {
-            daemon.api.set_policy(&policies.next().unwrap().into()).unwrap();
-            daemon.api.set_hedge(&SetHedge { hedge: Some(Hedge::Off), hedge_budget: None, disk: None }).unwrap();
+            daemon.api.set(&policies.next().unwrap().into()).unwrap();
+            daemon.api.set(&SetSettings { hedge: Some(Hedge::Off), ..SetSettings::default() }).unwrap();
             switch(&daemon, SchedulerKind::Fifo, &[]);
-            daemon.api.set_limits(&SetLimits { burst: "2s".parse().ok(), ..SetLimits::default() }).unwrap();
+            daemon.api.set(&SetLimits { burst: "2s".parse().ok(), ..SetLimits::default() }.into()).unwrap();
         }
     });
-    let last = daemon.api.set_policy(&PolicyKind::RoundRobin.into()).unwrap();
+    let last = daemon.api.set(&PolicyKind::RoundRobin.into()).unwrap();
     assert_eq!((last.len(), last[0].policy), (1, PolicyKind::RoundRobin.into()));
     // A disk that is named and missing is an error.
-    let named = SetPolicy { disk: Some("data".into()), ..PolicyKind::Numa.into() };
-    assert_eq!(refusal(daemon.api.set_policy(&named)).0, ErrorCode::UnknownDisk);
+    let named = SetSettings::from(PolicyKind::Numa).of("data");
+    assert_eq!(refusal(daemon.api.set(&named)).0, ErrorCode::UnknownDisk);
 }
 
 #[test]

@@ -90,7 +90,7 @@ fn counters_grow_under_load_and_never_shrink() {
     };
     verification.goes_on(300);
     scrape("load");
-    daemon.api.set_policy(&set_policy(PolicyKind::Bdp)).unwrap();
+    daemon.api.set(&set_policy(PolicyKind::Bdp)).unwrap();
     verification.goes_on(300);
     scrape("another policy");
     switch(&daemon, SchedulerKind::Fifo, &[]);

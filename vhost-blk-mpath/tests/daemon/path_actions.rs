@@ -4,8 +4,7 @@ use std::time::{Duration, Instant};
 
 use mpath_api::client::{Client, ClientError, Position};
 use mpath_api::types::{
-    ErrorCode, Event, EventKind, PathAction, PathSelector, PathState, SetHedge, SetLimits, SetScheduler, SetWeight,
-    SteerPaths,
+    ErrorCode, Event, EventKind, PathAction, PathSelector, PathState, SetLimits, SetScheduler, SetSettings, SteerPaths,
 };
 use mpath_api::{PolicyKind, SchedulerKind};
 use rustix::process::Signal;
@@ -182,16 +181,16 @@ fn an_order_that_changes_nothing_is_no_event() {
     let target = Target::start(2);
     let daemon = Daemon::start(&target.addrs(), "--policy numa --keep-alive-tmo 60");
     let last = || daemon.api.events(0).unwrap().last;
-    let hedge = SetHedge { hedge: Some("p95".parse().unwrap()), hedge_budget: None, disk: None };
-    let limits = SetLimits { iops: Some("900000".parse().unwrap()), bandwidth: None, burst: None, disk: None };
-    let scheduler = SetScheduler { scheduler: SchedulerKind::Fifo, params: vec![], disk: None };
-    let weight = SetWeight { weight: "7".parse().unwrap(), disk: None };
+    let hedge = SetSettings { hedge: Some("p95".parse().unwrap()), ..SetSettings::default() };
+    let limits = SetLimits { iops: Some("900000".parse().unwrap()), ..SetLimits::default() };
+    let scheduler = SetScheduler { name: SchedulerKind::Fifo, params: vec![] };
+    let weight = SetSettings { weight: Some("7".parse().unwrap()), ..SetSettings::default() };
     let orders: [&dyn Fn(); 8] = [
-        &|| drop(daemon.api.set_policy(&set_policy(PolicyKind::RoundRobin)).unwrap()),
-        &|| drop(daemon.api.set_hedge(&hedge).unwrap()),
-        &|| drop(daemon.api.set_limits(&limits).unwrap()),
-        &|| drop(daemon.api.set_scheduler(&scheduler).unwrap()),
-        &|| drop(daemon.api.set_weight(&weight).unwrap()),
+        &|| drop(daemon.api.set(&set_policy(PolicyKind::RoundRobin)).unwrap()),
+        &|| drop(daemon.api.set(&hedge).unwrap()),
+        &|| drop(daemon.api.set(&limits.into()).unwrap()),
+        &|| drop(daemon.api.set(&scheduler.clone().into()).unwrap()),
+        &|| drop(daemon.api.set(&weight).unwrap()),
         &|| assert_eq!(daemon.steer(0, PathAction::Drain), PathState::Draining),
         &|| assert_eq!(daemon.steer(0, PathAction::Enable), PathState::Live),
         &|| drop(daemon.api.set_injection(&inject(PathSelector::Index(0), Duration::from_millis(1))).unwrap()),
@@ -220,7 +219,7 @@ fn events_come_as_they_happen() {
     assert!(last >= 1, "the path is live");
     let mut stream = daemon.api.follow(&Position::After(last)).unwrap();
     assert_eq!(stream.read().unwrap().unwrap().events, []);
-    daemon.api.set_policy(&set_policy(mpath_api::PolicyKind::RoundRobin)).unwrap();
+    daemon.api.set(&set_policy(mpath_api::PolicyKind::RoundRobin)).unwrap();
     let events = stream.read().unwrap().unwrap();
     assert_eq!((events.events.len(), events.events[0].kind, events.lost), (1, EventKind::PolicySet, 0));
     assert_eq!(events.events[0].message, "policy set to round-robin");

@@ -24,7 +24,7 @@ fn policies_switch_every_10_ms_under_verification() {
         for policy in PolicyKind::ALL {
             let wanted = SetPolicy { class, ..policy.into() };
             let asked = Instant::now();
-            daemon.api.set_policy(&wanted).unwrap();
+            daemon.api.set(&wanted.into()).unwrap();
             longest = longest.max(asked.elapsed());
             switches += 1;
             let next = begun + switches * Duration::from_millis(10);
@@ -45,7 +45,7 @@ fn estimates_and_shares_are_shown() {
     let daemon = Daemon::start(&target.addrs(), "--policy adaptive --io-threads 2");
     let params = vec![("interval".to_owned(), "50ms".to_owned())];
     let wanted = SetPolicy { params, ..PolicyKind::Adaptive.into() };
-    assert_eq!(daemon.api.set_policy(&wanted).unwrap()[0].policy.to_string(), "adaptive interval=50ms");
+    assert_eq!(daemon.api.set(&wanted.into()).unwrap()[0].policy.to_string(), "adaptive interval=50ms");
     daemon.api.set_injection(&inject(PathSelector::Index(1), slower)).unwrap();
     let verification = Verification::start(&daemon.socket(), VerificationSetup::default());
     let detail = || daemon.api.policy_detail(None).unwrap().remove(0);
@@ -69,7 +69,7 @@ fn estimates_and_shares_are_shown() {
     // A changed parameter keeps the estimates. Another policy does not.
     let smoothed = |kind: PolicyKind, value: &str| {
         let params = if kind == PolicyKind::Adaptive { vec![("credits".to_owned(), value.to_owned())] } else { vec![] };
-        daemon.api.set_policy(&SetPolicy { params, ..kind.into() }).unwrap();
+        daemon.api.set(&SetPolicy { params, ..kind.into() }.into()).unwrap();
         daemon.paths()[1].write.estimate.latency_us
     };
     daemon.api.set_injection(&inject(PathSelector::All, Duration::from_secs(60))).unwrap();

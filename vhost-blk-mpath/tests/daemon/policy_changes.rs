@@ -16,7 +16,7 @@ fn verify_under_change(flags: &str, change: impl FnOnce(&mut TargetConfig)) {
     let all = |index| PathSelector::Index(index);
     for round in 0..2 {
         for (policy, turn) in PolicyKind::ALL.into_iter().zip(round..) {
-            daemon.api.set_policy(&set_policy(policy)).unwrap();
+            daemon.api.set(&set_policy(policy)).unwrap();
             verification.goes_on(50);
             match turn % 4 {
                 0 => drop(daemon.api.set_injection(&inject(all(0), Duration::from_millis(3))).unwrap()),

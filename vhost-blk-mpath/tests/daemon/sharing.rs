@@ -5,7 +5,7 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use mpath_api::types::{AnaState, EventKind, PathState, SetLimits, SetWeight, Tier};
+use mpath_api::types::{AnaState, EventKind, PathState, SetLimits, SetSettings, Tier};
 use mpath_target::NamespaceConfig;
 use rustix::process::Signal;
 use vublk_bench::request::Status;
@@ -296,14 +296,14 @@ fn limits_of_a_disk_are_its_own() {
     let target = target();
     let daemon = start(&target, 1, "");
     let (iops, burst) = (Some("50".parse().unwrap()), Some("0ms".parse().unwrap()));
-    daemon.api.set_limits(&SetLimits { iops, burst, disk: Some("data".into()), ..SetLimits::default() }).unwrap();
+    daemon.api.set(&SetSettings::from(SetLimits { iops, burst, bandwidth: None }).of("data")).unwrap();
     let system = verify(&daemon, "system", unflushed());
     let mut data = connect(&daemon, "data");
     let start = Instant::now();
     (0..20).for_each(|block| assert_eq!(data.read(block * 4096), 0));
     assert!(start.elapsed() >= Duration::from_millis(300), "{:?}", start.elapsed());
-    let limits = daemon.api.limits(None).unwrap();
-    assert!(limits[1].status.throttled_ms > 0 && limits[0].status.throttled_ms == 0, "{limits:?}");
+    let [system_limits, data_limits] = [0, 1].map(|disk: usize| daemon.status().disks[disk].limits);
+    assert!(data_limits.throttled_ms > 0 && system_limits.throttled_ms == 0, "{system_limits:?} {data_limits:?}");
     let before = daemon.api.scheduler_detail(Some("system")).unwrap()[0].queues[0].served;
     system.goes_on(300);
     assert!(daemon.api.scheduler_detail(Some("system")).unwrap()[0].queues[0].served > before);
@@ -321,8 +321,8 @@ fn service_is_divided_by_weight_and_not_by_virtqueues() {
     let system = verify(&daemon, "system", VerificationSetup { queues: 4, ..shape });
     let data = verify(&daemon, "data", VerificationSetup { queues: 2, depth: 32, ..shape });
     for (weight, least, most) in [(300, 200, 450), (50, 33, 75)] {
-        let weight = SetWeight { weight: format!("{weight}").parse().unwrap(), disk: Some("data".into()) };
-        daemon.api.set_weight(&weight).unwrap();
+        let wanted = SetSettings { weight: format!("{weight}").parse().ok(), ..SetSettings::default() };
+        daemon.api.set(&wanted.of("data")).unwrap();
         let served = || {
             let details = daemon.api.scheduler_detail(None).unwrap();
             let sum = |disk: usize| details[disk].queues.iter().map(|queue| queue.served_bytes).sum::<u64>();

@@ -64,7 +64,7 @@ impl Rig {
 
     fn limit(&self, iops: &str) {
         let limits = SetLimits { iops: Some(iops.parse().unwrap()), ..SetLimits::default() };
-        self.daemon.api.set_limits(&limits).unwrap();
+        self.daemon.api.set(&limits.into()).unwrap();
     }
 
     fn steer(&self, action: PathAction) {

@@ -65,14 +65,14 @@ fn a_socket_that_only_reads_refuses_changes() {
     assert_eq!(reader.status().unwrap().pid, daemon.api.status().unwrap().pid);
     let mut events = reader.follow(&Position::After(0)).unwrap();
     for refused in [
-        reader.set_policy(&PolicyKind::Numa.into()).map(drop).unwrap_err(),
+        reader.set(&PolicyKind::Numa.into()).map(drop).unwrap_err(),
         reader.remove_disk("disk0", true).map(drop).unwrap_err(),
         reader.upgrade(true).map(drop).unwrap_err(),
     ] {
         assert!(matches!(&refused, ClientError::Refused(error) if error.code == ErrorCode::ReadOnly), "{refused}");
         assert!(refused.to_string().contains("this socket only reads"), "{refused}");
     }
-    daemon.api.set_policy(&PolicyKind::Numa.into()).unwrap();
+    daemon.api.set(&PolicyKind::Numa.into()).unwrap();
     while !events.read().unwrap().unwrap().events.iter().any(|event| event.kind == EventKind::PolicySet) {}
     // No disk may use the socket.
     let path = format!("tcp://{}", target.addrs()[0]).parse().unwrap();

@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use mpath_api::types::{AddPath, EventKind, PathAction, PathSelector, SetPolicy, SteerPaths};
+use mpath_api::types::{AddPath, EventKind, PathAction, PathSelector, SetPolicy, SetSettings, SteerPaths};
 use mpath_api::{PolicyClass, PolicyKind};
 use mpath_target::NamespaceConfig;
 use vhost::VhostBackend;
@@ -147,15 +147,15 @@ fn the_policy_is_shared_by_all_front_ends() {
     assert_eq!(set, by_front_end);
 
     // A policy set elsewhere is reported here.
-    daemon.api.set_policy(&set_policy(PolicyKind::LatencyRr)).unwrap();
+    daemon.api.set(&set_policy(PolicyKind::LatencyRr)).unwrap();
     front_end.is_told((PolicyKind::LatencyRr, paths));
-    daemon.api.set_policy(&SetPolicy { class: Some(PolicyClass::Read), ..PolicyKind::Pid.into() }).unwrap();
+    daemon.api.set(&SetPolicy { class: Some(PolicyClass::Read), ..PolicyKind::Pid.into() }.into()).unwrap();
     assert_eq!(front_end.news(), (None, paths));
     assert_eq!(policy(&daemon), "read: pid, write: latency-rr");
 
     // As with mpathctl: for reads and writes, and a policy in force keeps its parameters.
     let params = vec![("threshold".to_owned(), "2".to_owned())];
-    daemon.api.set_policy(&SetPolicy { params, ..PolicyKind::LatencyRr.into() }).unwrap();
+    daemon.api.set(&SetPolicy { params, ..PolicyKind::LatencyRr.into() }.into()).unwrap();
     front_end.is_told((PolicyKind::LatencyRr, paths));
     let before = front_end.space();
     assert!(front_end.set(7));
@@ -238,7 +238,7 @@ fn concurrent_changes_are_all_shown() {
     let (_target, daemon, mut front_end) = with_window();
     let by_operator = || {
         for policy in PolicyKind::ALL.into_iter().cycle().take(100) {
-            daemon.api.set_policy(&set_policy(policy)).unwrap();
+            daemon.api.set(&set_policy(policy)).unwrap();
         }
     };
     let of_paths = || {
@@ -309,7 +309,7 @@ fn windows_of_disks_with_separate_paths_are_independent() {
     };
     for reads in [false, true] {
         for kind in [PolicyKind::Numa, PolicyKind::Latency].into_iter().cycle().take(50) {
-            daemon.api.set_policy(&SetPolicy { disk: Some("first".into()), ..kind.into() }).unwrap();
+            daemon.api.set(&SetSettings::from(kind).of("first")).unwrap();
             if reads {
                 first.is_told((kind, all));
             }

@@ -2,7 +2,7 @@
 
 use mpath_api::Config;
 use mpath_api::client::Client;
-use mpath_api::config::{DiskName, LIVE_SETTINGS};
+use mpath_api::config::{DiskName, is_live};
 use mpath_api::types::Configuration;
 use serde_yaml::Value;
 
@@ -63,7 +63,7 @@ struct Given<'a> {
 impl<'a> Given<'a> {
     fn part(self, key: &str) -> Self {
         let part = |of: Option<&'a Value>| of?.get(key);
-        let is_live = self.is_live || LIVE_SETTINGS.contains(&key);
+        let is_live = self.is_live || is_live(key);
         Self { resolved: part(self.resolved), written: part(self.written), is_live }
     }
 

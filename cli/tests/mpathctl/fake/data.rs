@@ -5,8 +5,8 @@ use mpath_api::config::{LimitsConfig, Weight};
 use mpath_api::types::{
     AnaState, Condition, ConditionReason, Connection, Controller, DiscoveryController, DiscoveryState, Disk,
     DiskFences, DiskHealth, DiskState, EventPath, FenceLift, FenceWaits, HedgeStatus, InheritedFence, Latency,
-    MovedRequests, OpStats, Origin, Path, PathCounts, PathEstimate, PathFence, PathState, PathWindow, QueueTurns,
-    SchedulerDetail, Subflow, SubflowState, Tier, TimeHistogram,
+    LimitStatus, MovedRequests, OpStats, Origin, Path, PathCounts, PathEstimate, PathFence, PathState, PathWindow,
+    QueueTurns, SchedulerDetail, Subflow, SubflowState, Tier, TimeHistogram,
 };
 use mpath_api::{PathAddress, PolicyKind, SchedulerKind, SchedulerSpec};
 
@@ -49,6 +49,8 @@ pub(super) fn disk(name: &str) -> Disk {
         connected: false,
         held_ms: None,
         policy: PolicyKind::Bdp.into(),
+        scheduler: SchedulerKind::BurstCredit.into(),
+        limits: LimitStatus::new(LimitsConfig::default(), None),
         capacity_bytes: 1 << 30,
         block_size_bytes: 512,
         read_only: false,

@@ -23,13 +23,12 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::{sleep, timeout};
 
 pub use self::stream::{EventStream, Position};
-use crate::config::DiskConfig;
+use crate::config::{DiskConfig, LiveSetting};
 use crate::server::{DISK_CHANGE_MAX, PRODUCT};
 use crate::types::{
-    AddPath, ClearedFences, Configuration, Disk, DiskFences, DiskHedge, DiskLimits, DiskPolicy, DiskScheduler,
-    DiskWeight, ErrorBody, ErrorInfo, Events, Explanation, InjectedPath, Path, PathSelector, Policy, PolicyDetail,
-    Reload, RemovedDisk, Scheduler, SchedulerDetail, SetHedge, SetInjection, SetLimits, SetPolicy, SetScheduler,
-    SetWeight, SlowRequest, Status, SteerPaths, Upgrade,
+    AddPath, ClearedFences, Configuration, Disk, DiskFences, ErrorBody, ErrorInfo, Events, Explanation, InjectedPath,
+    Path, PathSelector, Policy, PolicyDetail, Reload, RemovedDisk, Scheduler, SchedulerDetail, SetInjection,
+    SetSettings, SlowRequest, Status, SteerPaths, Upgrade,
 };
 
 /// The longest answer accepted, in bytes. 256 disks of 64 paths need less.
@@ -151,6 +150,17 @@ impl Client {
         self.call(Method::GET, target("/v1/disks", &[("disk", disk)]), None::<&()>)
     }
 
+    /// The disks that have a setting of their own: the named disk, which must have it, or all.
+    pub fn disks_with(&self, setting: LiveSetting, disk: Option<&str>) -> Result<Vec<Disk>, ClientError> {
+        let target = target("/v1/disks", &[("setting", Some(setting.name())), ("disk", disk)]);
+        self.call(Method::GET, target, None::<&()>)
+    }
+
+    /// Changes settings of all disks that have them, or of one. Returns these disks.
+    pub fn set(&self, wanted: &SetSettings) -> Result<Vec<Disk>, ClientError> {
+        self.call(Method::PUT, "/v1/settings".into(), Some(wanted))
+    }
+
     /// A disk.
     pub fn disk(&self, disk: &str) -> Result<Disk, ClientError> {
         self.call(Method::GET, format!("/v1/disks/{}", segment(disk)), None::<&()>)
@@ -246,29 +256,9 @@ impl Client {
         self.call(Method::GET, "/v1/policies".into(), None::<&()>)
     }
 
-    /// The policy of a disk, or of all.
-    pub fn policy(&self, disk: Option<&str>) -> Result<Vec<DiskPolicy>, ClientError> {
-        self.call(Method::GET, target("/v1/policy", &[("disk", disk)]), None::<&()>)
-    }
-
     /// The policies of a disk, or of all, with parameters and estimates of paths.
     pub fn policy_detail(&self, disk: Option<&str>) -> Result<Vec<PolicyDetail>, ClientError> {
         self.call(Method::GET, target("/v1/policy/detail", &[("disk", disk)]), None::<&()>)
-    }
-
-    /// Sets the policy. Returns the disks changed.
-    pub fn set_policy(&self, wanted: &SetPolicy) -> Result<Vec<DiskPolicy>, ClientError> {
-        self.call(Method::PUT, "/v1/policy".into(), Some(wanted))
-    }
-
-    /// The hedging of a disk, or of all.
-    pub fn hedge(&self, disk: Option<&str>) -> Result<Vec<DiskHedge>, ClientError> {
-        self.call(Method::GET, target("/v1/hedge", &[("disk", disk)]), None::<&()>)
-    }
-
-    /// Sets the hedging. Returns the disks changed.
-    pub fn set_hedge(&self, wanted: &SetHedge) -> Result<Vec<DiskHedge>, ClientError> {
-        self.call(Method::PUT, "/v1/hedge".into(), Some(wanted))
     }
 
     /// Every scheduler.
@@ -276,39 +266,9 @@ impl Client {
         self.call(Method::GET, "/v1/schedulers".into(), None::<&()>)
     }
 
-    /// The scheduler of a disk, or of all.
-    pub fn scheduler(&self, disk: Option<&str>) -> Result<Vec<DiskScheduler>, ClientError> {
-        self.call(Method::GET, target("/v1/scheduler", &[("disk", disk)]), None::<&()>)
-    }
-
     /// The scheduler of a disk, or of all, with parameters and virtqueues.
     pub fn scheduler_detail(&self, disk: Option<&str>) -> Result<Vec<SchedulerDetail>, ClientError> {
         self.call(Method::GET, target("/v1/scheduler/detail", &[("disk", disk)]), None::<&()>)
-    }
-
-    /// Sets the scheduler. Returns the disks changed.
-    pub fn set_scheduler(&self, wanted: &SetScheduler) -> Result<Vec<DiskScheduler>, ClientError> {
-        self.call(Method::PUT, "/v1/scheduler".into(), Some(wanted))
-    }
-
-    /// The limits of a disk, or of all.
-    pub fn limits(&self, disk: Option<&str>) -> Result<Vec<DiskLimits>, ClientError> {
-        self.call(Method::GET, target("/v1/limits", &[("disk", disk)]), None::<&()>)
-    }
-
-    /// Sets limits. Returns the disks changed.
-    pub fn set_limits(&self, wanted: &SetLimits) -> Result<Vec<DiskLimits>, ClientError> {
-        self.call(Method::PUT, "/v1/limits".into(), Some(wanted))
-    }
-
-    /// The weight of a disk, or of all.
-    pub fn weights(&self, disk: Option<&str>) -> Result<Vec<DiskWeight>, ClientError> {
-        self.call(Method::GET, target("/v1/weights", &[("disk", disk)]), None::<&()>)
-    }
-
-    /// Sets a weight. Returns the disk changed.
-    pub fn set_weight(&self, wanted: &SetWeight) -> Result<Vec<DiskWeight>, ClientError> {
-        self.call(Method::PUT, "/v1/weights".into(), Some(wanted))
     }
 
     /// The injections of a disk, or of all.

@@ -9,7 +9,7 @@ pub mod address;
 pub mod client;
 mod completion;
 pub mod config;
-mod disk_flags;
+mod flags;
 pub mod server;
 pub mod socket;
 #[cfg(test)]
@@ -21,7 +21,7 @@ mod usage;
 pub use address::{DiscoveryAddress, PathAddress};
 pub use completion::{OneOf, completable, one_of};
 pub use config::Config;
-pub use disk_flags::{DiskFlags, DiskFlagsError};
+pub use flags::{DiskFlagsError, Flags};
 pub use mpath_core::{
     ClassPolicies, ParamError, PolicyChange, PolicyClass, PolicyKind, PolicySpec, SchedulerChange, SchedulerKind,
     SchedulerSpec, parse_bytes, parse_time,

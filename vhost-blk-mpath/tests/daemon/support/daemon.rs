@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use mpath_api::PolicyKind;
 use mpath_api::client::{Client, ClientError};
-use mpath_api::types::{DiskState, Injection, Path, PathSelector, PathState, SetInjection, SetPolicy, Status};
+use mpath_api::types::{DiskState, Injection, Path, PathSelector, PathState, SetInjection, SetSettings, Status};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tempfile::TempDir;
 use vublk_bench::process::Managed;
@@ -337,7 +337,7 @@ impl Ended {
     }
 }
 
-pub(crate) fn set_policy(policy: PolicyKind) -> SetPolicy {
+pub(crate) fn set_policy(policy: PolicyKind) -> SetSettings {
     policy.into()
 }
 

@@ -1,5 +1,3 @@
-//! Decides: a change of the configuration can be applied while the daemon runs.
-//!
 //! The differences between two configurations.
 
 use std::collections::BTreeSet;
@@ -9,11 +7,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+use super::live::is_live;
 use super::{Config, DiskConfig, SharerConfig};
 use crate::PathAddress;
-
-/// The settings of a disk that can be changed while I/O runs.
-pub const LIVE_SETTINGS: [&str; 7] = ["paths", "policy", "scheduler", "limits", "weight", "hedge", "hedge-budget"];
 
 /// The settings of a disk that are compared item by item.
 const LISTS: [&str; 2] = ["paths", "share-paths-with"];
@@ -173,7 +169,7 @@ pub fn difference(from: &Config, to: &Config) -> Vec<Change> {
 
 fn of_disk(from: &DiskConfig, to: &DiskConfig, changes: &mut Vec<Change>) {
     let disk = from.name.to_string();
-    let applies = |setting: &str| if LIVE_SETTINGS.contains(&setting) { Applies::Live } else { Applies::AddingDisk };
+    let applies = |setting: &str| if is_live(setting) { Applies::Live } else { Applies::AddingDisk };
     changes.extend(settings(Some(&disk), from, to, applies));
     let missing = |from: &DiskConfig, to: &DiskConfig| -> Vec<_> {
         to.paths.iter().filter(|path| !from.paths.contains(path)).cloned().collect()

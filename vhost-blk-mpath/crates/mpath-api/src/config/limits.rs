@@ -6,6 +6,7 @@ use std::num::NonZeroU64;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
+use clap::Args;
 use mpath_core::{Limits, bytes_text, json_schema, parse_bytes};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::json;
@@ -24,14 +25,18 @@ pub type LimitBandwidth = PerSecond<true>;
 pub type LimitBurst = Time<0, 3_600_000>;
 
 /// The limits of a disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema, Args)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default, expecting = "a mapping of settings")]
+#[group(skip)]
 pub struct LimitsConfig {
     /// Requests per second, 1 to 1000000000. Every attempt counts. Default: `off`.
+    #[arg(id = "limit_iops", long = "limit-iops", value_name = "N")]
     pub iops: LimitIops,
     /// Bytes per second, 4KiB to 1TiB. Default: `off`.
+    #[arg(id = "limit_bandwidth", long = "limit-bandwidth", value_name = "SIZE")]
     pub bandwidth: LimitBandwidth,
     /// The burst that an idle disk may save up: what the limits allow in this time, 0ms to 3600s. Default: `1s`.
+    #[arg(id = "limit_burst", long = "limit-burst", value_name = "TIME")]
     pub burst: LimitBurst,
 }
 

@@ -12,6 +12,7 @@ mod error;
 mod hedge;
 mod key_file;
 mod limits;
+mod live;
 mod max_transfer;
 mod metrics_address;
 mod on_off;
@@ -28,12 +29,13 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use clap::{Args, ValueHint};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 pub use self::access::{Account, SocketAccess, SocketMode};
 pub use self::check::{place_of, settings_in};
-pub use self::difference::{Applies, Change, LIVE_SETTINGS, difference};
+pub use self::difference::{Applies, Change, difference};
 pub use self::disk::{
     CtrlLossTmo, DiskConfig, FastIoFailTmo, IoTimeout, KeepAliveTmo, NamespaceId, QueueCount, QueueEntries,
     ReconnectDelay, SuspectTimeout, Weight, WindowBytes, WindowConfig, WindowIos, default_keep_alive_tmo,
@@ -46,6 +48,7 @@ pub(crate) use self::key_file::looks_like_key;
 pub use self::key_file::{KeyFile, KeyFileError};
 pub(crate) use self::limits::LimitsSchema;
 pub use self::limits::{LimitBandwidth, LimitBurst, LimitIops, LimitsConfig, PerSecond};
+pub use self::live::{LiveSetting, LiveSettings, SetLimits, SetPolicy, SetScheduler, SetSettings, is_live};
 pub use self::max_transfer::MaxTransfer;
 pub use self::metrics_address::MetricsAddress;
 pub use self::poll::PollUs;
@@ -55,7 +58,7 @@ pub use self::validate::DiskPlace;
 pub use self::value::{Bounded, DiskName, HostId, Nqn, SocketPath};
 pub use self::wait_for::WaitFor;
 pub use self::written::{written, written_disk};
-use crate::DEFAULT_API_SOCKET;
+use crate::{DEFAULT_API_SOCKET, one_of};
 
 /// The largest configuration file read, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -73,63 +76,79 @@ pub const MAX_DISCOVERY: usize = 8;
 pub type IoThreads = Bounded<1, 64>;
 
 /// The configuration. Keys are kebab-case. Unknown keys are refused.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema, Args)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, expecting = "a mapping of settings")]
+#[group(id = "Config")]
 pub struct Config {
-    /// The Unix socket of the control API. Default: [`DEFAULT_API_SOCKET`].
+    /// The Unix socket of the control API. Default: `/run/vhost-blk-mpath/api.sock`.
     #[serde(default = "default_api")]
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub api: SocketPath,
 
     /// The mode of the API socket, such as `0660`. Default: `0600`, for its owner only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "MODE")]
     pub api_mode: Option<SocketMode>,
 
     /// The owner of the API socket, a name or a number. Default: the daemon's user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "USER")]
     pub api_owner: Option<Account>,
 
     /// The group of the API socket, a name or a number. Default: the daemon's group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "GROUP")]
     pub api_group: Option<Account>,
 
     /// A Unix socket of the control API on which nothing can be changed. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub api_read_only: Option<SocketPath>,
 
     /// The mode of that socket, such as `0666`. Default: `0600`, for its owner only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "MODE", requires = "api_read_only")]
     pub api_read_only_mode: Option<SocketMode>,
 
     /// The owner of that socket, a name or a number. Default: the daemon's user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "USER", requires = "api_read_only")]
     pub api_read_only_owner: Option<Account>,
 
     /// The group of that socket, a name or a number. Default: the daemon's group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "GROUP", requires = "api_read_only")]
     pub api_read_only_group: Option<Account>,
 
     /// The address for Prometheus, such as `127.0.0.1:9464`: `GET /metrics` over TCP, and nothing else. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "ADDRESS")]
     pub metrics_address: Option<MetricsAddress>,
 
     /// I/O threads of each disk, 1 to 64. The virtqueues are distributed over them. Disks that share paths share the threads too.
     /// Default: 1.
     #[serde(default = "default_io_threads")]
+    #[arg(long, value_name = "N")]
     pub io_threads: IoThreads,
 
-    /// The paths that have to be live before the daemon reports that it is ready: `none`, `any` or `all`. Default: `none`.
+    /// The paths that have to be live before the daemon reports that it is ready: `none`, `any` (one of each disk) or `all`. With
+    /// `any` and `all`, the daemon ends if the first attempts do not bring that about. Default: `none`.
     #[serde(default)]
+    #[arg(long, value_name = "WHICH", value_parser = one_of::<WaitFor>(["none", "any", "all"]))]
     pub wait_for: WaitFor,
 
     /// The NQN of this host. Default: the contents of `/etc/nvme/hostnqn`. Without that file: an NQN made from the host identifier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "NQN")]
     pub hostnqn: Option<Nqn>,
 
     /// The host identifier, a UUID. Default: the contents of `/etc/nvme/hostid`. Without that file: random at each start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "UUID")]
     pub hostid: Option<HostId>,
 
     /// The disks, 1 to 256, including those in `share-paths-with`. Required.
+    #[arg(skip)]
     pub disks: Vec<DiskConfig>,
 }
 

@@ -7,17 +7,18 @@ use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path as RoutePath, Query, State};
 use axum::http::{Method, Uri};
 
-use super::Control;
 use super::document::{Routes, routes};
 use super::error::ControlError;
-use super::request::{Answer, DiskQuery, ForceQuery, JsonBody, query, route};
+use super::request::{Answer, DisksQuery, ForceQuery, JsonBody, query, route};
+use super::settings::having;
+use super::{Control, DiskRef};
 use crate::config::{DiskConfig, DiskName};
 use crate::text::similar_name;
 use crate::types::{Disk, RemovedDisk, SchedulerDetail};
 
 pub(super) fn routes<C: Control>() -> Routes<Arc<C>> {
     routes!(C:
-        disks [BadRequest, UnknownDisk],
+        disks [BadRequest, UnknownDisk, SharesPaths],
         disk [BadRequest, UnknownDisk],
         add_disk [BadRequest, DiskExists, TooManyDisks, DiskNotStarted, DiskLeaving],
         remove_disk [BadRequest, UnknownDisk, DiskConnected, DiskLeaving, SharesPaths],
@@ -35,13 +36,13 @@ pub(super) fn takes_long(method: &Method, uri: &Uri) -> bool {
 }
 
 /// The disks.
-#[utoipa::path(get, path = "/v1/disks", params(DiskQuery), responses((status = 200, body = Vec<Disk>)))]
+#[utoipa::path(get, path = "/v1/disks", params(DisksQuery), responses((status = 200, body = Vec<Disk>)))]
 async fn disks<C: Control>(
     State(control): State<Arc<C>>,
-    disk: Result<Query<DiskQuery>, QueryRejection>,
+    wanted: Result<Query<DisksQuery>, QueryRejection>,
 ) -> Answer<Vec<Disk>> {
-    let disk = query(disk)?.disk;
-    Ok(Json(of_disks(control.status().await?.disks, disk)?))
+    let DisksQuery { disk, setting } = query(wanted)?;
+    Ok(Json(having(setting.as_slice(), control.status().await?.disks, disk)?))
 }
 
 /// One disk.
@@ -84,7 +85,7 @@ async fn remove_disk<C: Control>(
     wanted: Result<Query<ForceQuery>, QueryRejection>,
 ) -> Answer<Vec<RemovedDisk>> {
     let (disk, ForceQuery { force }) = (route(disk)?, query(wanted)?);
-    of_disks(control.status().await?.disks, Some(disk.clone()))?;
+    of_disks(control.disks(), Some(disk.clone()))?;
     Ok(Json(control.remove_disk(&disk, force).await?))
 }
 
@@ -99,6 +100,16 @@ pub(super) trait OfDisk {
 impl OfDisk for Disk {
     fn disk(&self) -> &str {
         &self.name
+    }
+
+    fn shares_paths_of(&self) -> Option<&str> {
+        self.shares_paths_of.as_deref()
+    }
+}
+
+impl OfDisk for DiskRef {
+    fn disk(&self) -> &str {
+        &self.disk
     }
 
     fn shares_paths_of(&self) -> Option<&str> {

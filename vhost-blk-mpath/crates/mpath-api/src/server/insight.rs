@@ -39,7 +39,7 @@ async fn slow<C: Control>(
     let wanted = query(disk)?.disk;
     let mut slow = control.slow().await?;
     if let Some(disk) = wanted {
-        of_disks(control.status().await?.disks, Some(disk.clone()))?;
+        of_disks(control.disks(), Some(disk.clone()))?;
         slow.retain(|request| request.disk == disk);
     }
     slow.sort_by_key(|request| Reverse(request.total_us));

@@ -20,6 +20,7 @@ mod policies;
 mod request;
 mod routes;
 mod scheduling;
+mod settings;
 
 use std::future::Future;
 use std::io;
@@ -27,7 +28,6 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use axum::Router;
-use mpath_core::{PolicyChange, SchedulerChange};
 
 use self::accept::ApiListener;
 pub use self::caller::{caller, on_behalf_of, on_own_behalf};
@@ -41,12 +41,12 @@ pub(crate) use self::events::HEARTBEAT;
 pub use self::metrics_server::{MetricsBindError, MetricsServer};
 pub use self::request::JsonBody;
 use crate::address::PathAddress;
-use crate::config::{DiskConfig, Hedge, HedgeBudget, SocketAccess, SocketPath, Weight};
+use crate::config::{DiskConfig, LiveSettings, SocketAccess, SocketPath};
 use crate::socket::{BindError, ListeningSocket, Role};
 
 use crate::types::{
     ClearedFences, Configuration, DiskFences, Events, Injection, Path, PathAction, Reload, RemovedDisk,
-    SchedulerDetail, SetLimits, SlowRequest, Status, ThreadExplanation, Upgrade,
+    SchedulerDetail, SlowRequest, Status, ThreadExplanation, Upgrade,
 };
 
 /// A reference to a path.
@@ -56,6 +56,15 @@ pub struct PathRef {
     pub disk: String,
     /// The path's number on the disk, from 0.
     pub index: u16,
+}
+
+/// A reference to a disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiskRef {
+    /// The disk's name.
+    pub disk: String,
+    /// The disk that has the paths. `None` if it is this disk.
+    pub shares_paths_of: Option<String>,
 }
 
 /// The operations of the daemon.
@@ -69,6 +78,9 @@ pub trait Control: Send + Sync + 'static {
     /// The version, as in [`Status::version`].
     fn version(&self) -> &str;
 
+    /// Every disk, in the order of [`Control::status`].
+    fn disks(&self) -> Vec<DiskRef>;
+
     /// The daemon and every disk. A disk that shares paths follows the disk that has them.
     fn status(&self) -> impl Future<Output = Result<Status, ControlError>> + Send;
 
@@ -76,42 +88,17 @@ pub trait Control: Send + Sync + 'static {
     /// The server fills in [`Path::io_share`], [`Path::io_share_1s`] and [`Path::io_share_60s`].
     fn paths(&self) -> impl Future<Output = Result<Vec<Path>, ControlError>> + Send;
 
-    /// Changes the policies of these disks by [`ClassPolicies::change`](mpath_core::ClassPolicies::change). Completes when every I/O
-    /// thread uses them. There is at least one disk, and each is in [`Control::status`] and has paths of its own.
-    fn set_policy(
+    /// Changes settings of these disks. Completes when every I/O thread uses them. There is at least one disk, and each is in
+    /// [`Control::disks`].
+    fn set(
         &self,
         disks: &[String],
-        change: &PolicyChange,
-    ) -> impl Future<Output = Result<(), ControlError>> + Send;
-
-    /// Changes the hedging of these disks. `None` keeps a setting. Completes when every I/O thread uses it. There is at least one
-    /// disk, and each is in [`Control::status`] and has paths of its own.
-    fn set_hedge(
-        &self,
-        disks: &[String],
-        hedge: Option<Hedge>,
-        budget: Option<HedgeBudget>,
+        change: impl Fn(&mut LiveSettings) + Send + Sync,
     ) -> impl Future<Output = Result<(), ControlError>> + Send;
 
     /// Scheduler, weight, virtqueues and limits of every disk. A disk that shares paths follows the disk that has them, with
     /// [`SchedulerDetail::shares_paths_of`] set.
     fn scheduling(&self) -> impl Future<Output = Result<Vec<SchedulerDetail>, ControlError>> + Send;
-
-    /// Changes the schedulers of these disks by [`SchedulerSpec::change`](mpath_core::SchedulerSpec::change). Completes when every
-    /// I/O thread uses them. There is at least one disk, and each is in [`Control::scheduling`] and has paths of its own.
-    fn set_scheduler(
-        &self,
-        disks: &[String],
-        change: &SchedulerChange,
-    ) -> impl Future<Output = Result<(), ControlError>> + Send;
-
-    /// Changes the limits of these disks by [`SetLimits::applied_to`]. Completes when every I/O thread applies them. There is at least
-    /// one disk, and each is in [`Control::scheduling`].
-    fn set_limits(&self, disks: &[String], change: &SetLimits)
-    -> impl Future<Output = Result<(), ControlError>> + Send;
-
-    /// Changes the weight of a disk, which is in [`Control::status`]. Completes when every I/O thread uses it.
-    fn set_weight(&self, disk: &str, weight: Weight) -> impl Future<Output = Result<(), ControlError>> + Send;
 
     /// Sets an injection on these paths, which ends by itself after `time` if there is one. Completes when every I/O thread uses it.
     /// Each path is in [`Control::paths`].

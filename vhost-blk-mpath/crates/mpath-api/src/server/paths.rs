@@ -56,7 +56,7 @@ async fn add_path<C: Control>(
     JsonBody(wanted): JsonBody<AddPath>,
 ) -> Answer<Path> {
     let disk = route(disk)?;
-    of_disks_with_paths(control.status().await?.disks, Some(disk.clone()))?;
+    of_disks_with_paths(control.disks(), Some(disk.clone()))?;
     let added = control.add_path(&disk, wanted.address).await?;
     let paths = paths_of(&*control, Some(added.disk.clone())).await?;
     // Another client may have removed it meanwhile.
@@ -93,7 +93,7 @@ pub(super) async fn paths_of<C: Control>(control: &C, disk: Option<String>) -> R
         paths.retain(|path| path.disk == disk);
         // A disk may have no paths left.
         if paths.is_empty() {
-            of_disks_with_paths(control.status().await?.disks, Some(disk))?;
+            of_disks_with_paths(control.disks(), Some(disk))?;
         }
     }
     let mut totals: HashMap<String, [u64; 3]> = HashMap::new();

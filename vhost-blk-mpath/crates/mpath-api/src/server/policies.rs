@@ -1,31 +1,23 @@
-//! The routes of policies and of hedging.
+//! The routes of policies.
 
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
-use mpath_core::{PolicyChange, PolicyKind, PolicySpec};
+use mpath_core::{PolicyKind, PolicySpec};
 
 use super::Control;
 use super::disks::of_disks_with_paths;
 use super::document::{Routes, routes};
-use super::error::ApiError;
 use super::paths::{paths_of, share};
-use super::request::{Answer, DiskQuery, JsonBody, query};
-use crate::types::{
-    DiskHedge, DiskPolicy, ErrorCode, OpStats, Parameter, Path, PathView, Policy, PolicyDetail, PolicyInForce,
-    SetHedge, SetPolicy,
-};
+use super::request::{Answer, DiskQuery, query};
+use crate::types::{Disk, OpStats, Parameter, Path, PathView, Policy, PolicyDetail, PolicyInForce};
 
 pub(super) fn routes<C: Control>() -> Routes<Arc<C>> {
     routes!(C:
         policies [],
-        policy [BadRequest, UnknownDisk, SharesPaths],
         policy_detail [BadRequest, UnknownDisk, SharesPaths],
-        set_policy [BadRequest, UnknownDisk, SharesPaths],
-        hedge [BadRequest, UnknownDisk, SharesPaths],
-        set_hedge [BadRequest, UnknownDisk, SharesPaths],
     )
 }
 
@@ -43,21 +35,6 @@ async fn policies<C: Control>(State(control): State<Arc<C>>) -> Answer<Vec<Polic
     Ok(Json(PolicyKind::ALL.into_iter().map(describe).collect()))
 }
 
-/// The policies in force.
-#[utoipa::path(get, path = "/v1/policy", params(DiskQuery), responses((status = 200, body = Vec<DiskPolicy>)))]
-async fn policy<C: Control>(
-    State(control): State<Arc<C>>,
-    disk: Result<Query<DiskQuery>, QueryRejection>,
-) -> Answer<Vec<DiskPolicy>> {
-    Ok(Json(policies_of(&*control, query(disk)?.disk).await?))
-}
-
-/// The policy of a disk or of all.
-async fn policies_of<C: Control>(control: &C, disk: Option<String>) -> Result<Vec<DiskPolicy>, ApiError> {
-    let disks = of_disks_with_paths(control.status().await?.disks, disk)?;
-    Ok(disks.into_iter().map(|disk| DiskPolicy { disk: disk.name, policy: disk.policy }).collect())
-}
-
 /// The policies in force with parameters and estimates of paths.
 #[utoipa::path(get, path = "/v1/policy/detail", params(DiskQuery), responses((status = 200, body = Vec<PolicyDetail>)))]
 async fn policy_detail<C: Control>(
@@ -66,12 +43,12 @@ async fn policy_detail<C: Control>(
 ) -> Answer<Vec<PolicyDetail>> {
     let disk = query(disk)?.disk;
     let paths = paths_of(&*control, disk.clone()).await?;
-    let detail = |DiskPolicy { disk, policy }| PolicyDetail {
+    let detail = |Disk { name, policy, .. }| PolicyDetail {
         policies: PolicyInForce::of(&policy),
-        paths: views(&paths.iter().filter(|path| path.disk == disk).collect::<Vec<_>>()),
-        disk,
+        paths: views(&paths.iter().filter(|path| path.disk == name).collect::<Vec<_>>()),
+        disk: name,
     };
-    Ok(Json(policies_of(&*control, disk).await?.into_iter().map(detail).collect()))
+    Ok(Json(of_disks_with_paths(control.status().await?.disks, disk)?.into_iter().map(detail).collect()))
 }
 
 /// The paths of one disk as its policies see them.
@@ -94,49 +71,4 @@ fn views(paths: &[&Path]) -> Vec<PathView> {
         }
     }
     views
-}
-
-/// Sets the policy. Answers with the disks changed.
-#[utoipa::path(put, path = "/v1/policy", request_body = SetPolicy, responses((status = 200, body = Vec<DiskPolicy>)))]
-async fn set_policy<C: Control>(
-    State(control): State<Arc<C>>,
-    JsonBody(wanted): JsonBody<SetPolicy>,
-) -> Answer<Vec<DiskPolicy>> {
-    let params = wanted.params.iter().map(|(name, value)| (&**name, &**value));
-    let change = PolicyChange::new(wanted.policy, wanted.class, params)
-        .map_err(|error| ApiError::new(ErrorCode::BadRequest, error.to_string()))?;
-    let policies = policies_of(&*control, wanted.disk.clone()).await?;
-    let disks: Vec<_> = policies.into_iter().map(|policy| policy.disk).collect();
-    control.set_policy(&disks, &change).await?;
-    Ok(Json(policies_of(&*control, wanted.disk).await?))
-}
-
-/// The hedging of slow reads, and its results.
-#[utoipa::path(get, path = "/v1/hedge", params(DiskQuery), responses((status = 200, body = Vec<DiskHedge>)))]
-async fn hedge<C: Control>(
-    State(control): State<Arc<C>>,
-    disk: Result<Query<DiskQuery>, QueryRejection>,
-) -> Answer<Vec<DiskHedge>> {
-    Ok(Json(hedges_of(&*control, query(disk)?.disk).await?))
-}
-
-/// The hedging of a disk or of all.
-async fn hedges_of<C: Control>(control: &C, disk: Option<String>) -> Result<Vec<DiskHedge>, ApiError> {
-    let disks = of_disks_with_paths(control.status().await?.disks, disk)?;
-    Ok(disks.into_iter().map(|disk| DiskHedge { disk: disk.name, status: disk.hedge }).collect())
-}
-
-/// Sets the hedging. Answers with the disks changed.
-#[utoipa::path(put, path = "/v1/hedge", request_body = SetHedge, responses((status = 200, body = Vec<DiskHedge>)))]
-async fn set_hedge<C: Control>(
-    State(control): State<Arc<C>>,
-    JsonBody(wanted): JsonBody<SetHedge>,
-) -> Answer<Vec<DiskHedge>> {
-    if (wanted.hedge, wanted.hedge_budget) == (None, None) {
-        return Err(ApiError::new(ErrorCode::BadRequest, "nothing to set; give hedge or hedge-budget"));
-    }
-    let hedges = hedges_of(&*control, wanted.disk.clone()).await?;
-    let disks: Vec<_> = hedges.into_iter().map(|hedge| hedge.disk).collect();
-    control.set_hedge(&disks, wanted.hedge, wanted.hedge_budget).await?;
-    Ok(Json(hedges_of(&*control, wanted.disk).await?))
 }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer};
 use utoipa::IntoParams;
 
 use super::error::ApiError;
-use crate::config::DiskName;
+use crate::config::{DiskName, LiveSetting};
 use crate::text::name_meant_key;
 use crate::types::{ErrorCode, PathSelector};
 
@@ -47,6 +47,19 @@ pub(super) struct DiskQuery {
     /// The disk. If left out: every disk.
     #[param(value_type = Option<DiskName>, nullable = false)]
     pub(super) disk: Option<String>,
+}
+
+/// `?disk=NAME&setting=SETTING`
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct DisksQuery {
+    /// The disk. If left out: every disk.
+    #[param(value_type = Option<DiskName>, nullable = false)]
+    pub(super) disk: Option<String>,
+    /// Only disks that have this setting of their own. A disk that shares paths has only `limits` and `weight`.
+    #[param(inline, nullable = false)]
+    pub(super) setting: Option<LiveSetting>,
 }
 
 /// `?after=SEQ`

@@ -14,7 +14,7 @@ use super::error::ApiError;
 use super::events::{__path_events, events};
 use super::metrics::{__path_metrics, metrics};
 use super::request::{Answer, DiskQuery, ForceQuery, query, route};
-use super::{Control, configuration, disks, insight, paths, policies, scheduling};
+use super::{Control, configuration, disks, insight, paths, policies, scheduling, settings};
 use crate::config::DiskName;
 use crate::types::{ClearedFences, DiskFences, Status, Upgrade};
 
@@ -44,6 +44,7 @@ fn routes<C: Control>() -> Routes<Arc<C>> {
     .merge(paths::routes())
     .merge(policies::routes())
     .merge(scheduling::routes())
+    .merge(settings::routes())
     .merge(insight::routes())
 }
 
@@ -61,7 +62,7 @@ async fn fences<C: Control>(
 ) -> Answer<Vec<DiskFences>> {
     let mut fences = control.fences().await?;
     if let Some(disk) = query(disk)?.disk {
-        of_disks(control.status().await?.disks, Some(disk.clone()))?;
+        of_disks(control.disks(), Some(disk.clone()))?;
         fences.retain(|of| of.disk == disk);
     }
     Ok(Json(fences))
@@ -89,7 +90,7 @@ async fn clear_fences<C: Control>(
     wanted: Result<Query<ForceQuery>, QueryRejection>,
 ) -> Answer<ClearedFences> {
     let (disk, ForceQuery { force }) = (route(disk)?, query(wanted)?);
-    of_disks(control.status().await?.disks, Some(disk.clone()))?;
+    of_disks(control.disks(), Some(disk.clone()))?;
     Ok(Json(control.clear_fences(&disk, force).await?))
 }
 

@@ -21,18 +21,17 @@ mod impairment;
 mod injection;
 mod latency;
 mod parameter;
-mod params;
+pub(crate) mod params;
 mod policy;
 mod removal;
 mod scheduler;
 mod slow;
 mod steering;
 mod upgrade;
-mod weight;
 
 use std::fmt;
 
-use mpath_core::ClassPolicies;
+use mpath_core::{ClassPolicies, SchedulerSpec};
 pub use mpath_core::{AnaState, FlushTarget, Opinion, PathId, WaitCause, Waiting};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -46,7 +45,7 @@ pub use self::event::{Caller, Event, EventKind, EventPath, Events, Severity};
 pub use self::explanation::{Decision, ExplainedPath, Explanation, NextRequest, PathReason, ThreadExplanation};
 pub use self::fence::{ClearedFence, ClearedFences, DiskFences, FenceLift, InheritedFence, PathFence};
 pub use self::health::{Condition, ConditionReason, DiskHealth, GuestErrorCount, GuestErrorReason, GuestOperation};
-pub use self::hedge::{DiskHedge, HedgeStatus, SetHedge};
+pub use self::hedge::HedgeStatus;
 pub use self::impairment::{
     InjectedClass, InjectedDirection, InjectedDistribution, InjectedLatency, InjectedMilliseconds, InjectedRate,
     InjectedShare, InjectedStatus, Injection, InjectionError, InjectionInForce,
@@ -54,16 +53,14 @@ pub use self::impairment::{
 pub use self::injection::{InjectedPath, PathSelector, PathSelectorError, SetInjection};
 pub use self::latency::{Latency, TimeHistogram};
 pub use self::parameter::Parameter;
-pub use self::policy::{DiskPolicy, PathEstimate, PathView, Policy, PolicyDetail, PolicyInForce, SetPolicy};
+pub use self::policy::{PathEstimate, PathView, Policy, PolicyDetail, PolicyInForce};
 pub use self::removal::{DiskState, REMOVING_MAX, RemovedDisk};
-pub use self::scheduler::{
-    DiskLimits, DiskScheduler, LimitStatus, QueueTurns, Scheduler, SchedulerDetail, SetLimits, SetScheduler, Tier,
-};
+pub use self::scheduler::{LimitStatus, QueueTurns, Scheduler, SchedulerDetail, Tier};
 pub use self::slow::{SlowRequest, SlowStages};
 pub use self::steering::{AddPath, Controller, Origin, PathAction, PathWindow, SteerPaths, WaitsFor};
 pub use self::upgrade::Upgrade;
-pub use self::weight::{DiskWeight, SetWeight};
 use crate::address::{PathAddress, Transport};
+pub use crate::config::{SetLimits, SetPolicy, SetScheduler, SetSettings};
 
 /// `GET /v1/status`: the daemon and its disks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -110,6 +107,10 @@ pub struct Disk {
     pub held_ms: Option<u64>,
     /// The policies in force, in the form of the configuration file.
     pub policy: ClassPolicies,
+    /// The scheduler in force, in the form of the configuration file.
+    pub scheduler: SchedulerSpec,
+    /// The disk's limits, and how much of them is left.
+    pub limits: LimitStatus,
     /// Size. 0 until a path has been connected.
     pub capacity_bytes: u64,
     /// Logical block size. 0 until a path has been connected.

@@ -11,11 +11,11 @@ type Params = Vec<(String, String)>;
 
 // The signature is serde's.
 #[allow(clippy::ptr_arg)]
-pub(super) fn serialize<S: Serializer>(params: &Params, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn serialize<S: Serializer>(params: &Params, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_map(params.iter().map(|(name, value)| (name, value)))
 }
 
-pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Params, D::Error> {
+pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Params, D::Error> {
     struct ParamsVisitor;
     impl<'de> Visitor<'de> for ParamsVisitor {
         type Value = Params;

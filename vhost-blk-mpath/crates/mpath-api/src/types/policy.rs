@@ -1,11 +1,10 @@
 //! Policies, their parameters, and their estimates of paths.
 
-use mpath_core::api::ParamsSchema;
-use mpath_core::{ClassPolicies, PolicyClass, PolicyKind, PolicySpec};
+use mpath_core::{ClassPolicies, PolicyKind, PolicySpec};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Parameter, PathState, params};
+use super::{Parameter, PathState};
 use crate::address::PathAddress;
 
 /// `GET /v1/policies`: one policy that this daemon has.
@@ -22,42 +21,6 @@ pub struct Policy {
     pub params: Vec<Parameter>,
     /// The disks that use the policy. A disk that shares another disk's paths is not listed.
     pub active_on: Vec<String>,
-}
-
-/// `GET /v1/policy`, and the answer to `PUT`: the policy of a disk and of those that share its paths.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "kebab-case")]
-pub struct DiskPolicy {
-    /// The disk's name.
-    pub disk: String,
-    /// The policies, in the form of the configuration file.
-    pub policy: ClassPolicies,
-}
-
-/// The body of `PUT /v1/policy`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct SetPolicy {
-    /// The policy to switch to. A policy that is already in force keeps its estimates, and the parameters that are not given keep
-    /// their values.
-    pub policy: PolicyKind,
-    /// Parameters by name. The value `default` sets the default.
-    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "params")]
-    #[schema(value_type = ParamsSchema)]
-    pub params: Vec<(String, String)>,
-    /// The class of requests. If left out: all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub class: Option<PolicyClass>,
-    /// The disk, which must have paths of its own. If left out: every such disk.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub disk: Option<String>,
-}
-
-impl From<PolicyKind> for SetPolicy {
-    /// A change for every disk and all requests.
-    fn from(policy: PolicyKind) -> Self {
-        Self { policy, params: Vec::new(), class: None, disk: None }
-    }
 }
 
 /// `GET /v1/policy/detail`: the policies of one disk with parameters and estimates.

@@ -2,13 +2,12 @@
 
 use std::fmt;
 
-use mpath_core::api::ParamsSchema;
 use mpath_core::{DiskId, DiskSchedulerStats, FlowId, FlowStats, SchedulerKind, SchedulerSpec, SchedulerStats};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Latency, Parameter, TimeHistogram, params};
-use crate::config::{LimitBandwidth, LimitBurst, LimitIops, LimitsConfig, LimitsSchema, Weight};
+use super::{Latency, Parameter, TimeHistogram};
+use crate::config::{LimitsConfig, LimitsSchema, Weight};
 
 /// `GET /v1/schedulers`: one scheduler that this daemon has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -22,32 +21,6 @@ pub struct Scheduler {
     pub params: Vec<Parameter>,
     /// The disks that use the scheduler. A disk that shares another disk's paths is not listed.
     pub active_on: Vec<String>,
-}
-
-/// `GET /v1/scheduler`, and the answer to `PUT`: the scheduler of a disk and of those that share its paths.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "kebab-case")]
-pub struct DiskScheduler {
-    /// The disk's name.
-    pub disk: String,
-    /// The scheduler, in the form of the configuration file.
-    pub scheduler: SchedulerSpec,
-}
-
-/// The body of `PUT /v1/scheduler`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct SetScheduler {
-    /// The scheduler to switch to. A scheduler that is already in force keeps the state of the virtqueues, and the parameters that
-    /// are not given keep their values.
-    pub scheduler: SchedulerKind,
-    /// Parameters by name. The value `default` sets the default.
-    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "params")]
-    #[schema(value_type = ParamsSchema)]
-    pub params: Vec<(String, String)>,
-    /// The disk, which must have paths of its own. If left out: every such disk.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub disk: Option<String>,
 }
 
 /// `GET /v1/scheduler/detail`: the scheduler, virtqueues and limits of one disk, which may share paths.
@@ -195,53 +168,14 @@ pub struct LimitStatus {
 }
 
 impl LimitStatus {
-    fn new(limits: LimitsConfig, stats: Option<&DiskSchedulerStats>) -> Self {
+    /// The limits with their balances. `stats` are `None` without I/O threads.
+    #[must_use]
+    pub fn new(limits: LimitsConfig, stats: Option<&DiskSchedulerStats>) -> Self {
         Self {
             limits,
             balance_ios: stats.and_then(|stats| stats.balance.ios),
             balance_bytes: stats.and_then(|stats| stats.balance.bytes),
             throttled_ms: stats.map_or(0, |stats| stats.throttled.as_millis() as u64),
-        }
-    }
-}
-
-/// `GET /v1/limits`, and the answer to `PUT`: the limits of one disk.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "kebab-case")]
-pub struct DiskLimits {
-    /// The disk's name.
-    pub disk: String,
-    /// Its limits.
-    #[serde(flatten)]
-    pub status: LimitStatus,
-}
-
-/// The body of `PUT /v1/limits`. A limit that is left out keeps its value.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct SetLimits {
-    /// Requests per second.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub iops: Option<LimitIops>,
-    /// Bytes per second.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bandwidth: Option<LimitBandwidth>,
-    /// The burst that may be saved up: what the limits allow in this time.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub burst: Option<LimitBurst>,
-    /// The disk. If left out: every disk.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub disk: Option<String>,
-}
-
-impl SetLimits {
-    /// These limits with the change applied.
-    #[must_use]
-    pub fn applied_to(&self, limits: LimitsConfig) -> LimitsConfig {
-        LimitsConfig {
-            iops: self.iops.unwrap_or(limits.iops),
-            bandwidth: self.bandwidth.unwrap_or(limits.bandwidth),
-            burst: self.burst.unwrap_or(limits.burst),
         }
     }
 }

@@ -5,6 +5,7 @@ use utoipa::{PartialSchema, ToSchema};
 
 use super::{SAMPLE, uncomment};
 use crate::Config;
+use crate::config::{DiskConfig, LiveSetting, SharerConfig};
 use crate::testing::assert_generated;
 
 /// The schema, made from the types.
@@ -20,6 +21,20 @@ fn schema() -> Value {
     schema["title"] = json!("The configuration of vhost-blk-mpath");
     schema["$defs"] = parts.into();
     serde_json::from_str(&schema.to_string().replace("#/components/schemas/", "#/$defs/")).unwrap()
+}
+
+#[test]
+fn descriptions_say_which_settings_can_be_changed_while_i_o_runs() {
+    let schema = json!(DiskConfig::schema());
+    for (name, setting) in schema["properties"].as_object().unwrap() {
+        let says = setting.to_string().contains("Can be changed while I/O runs.");
+        let is_live = LiveSetting::ALL.iter().any(|live| live.name() == name);
+        assert_eq!(says, is_live, "{name}");
+    }
+    let of_sharer = json!(SharerConfig::schema());
+    for live in LiveSetting::ALL {
+        assert_eq!(of_sharer["properties"].get(live.name()).is_some(), !live.is_of_paths(), "{live:?}");
+    }
 }
 
 #[test]

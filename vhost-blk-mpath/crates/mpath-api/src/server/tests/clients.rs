@@ -5,22 +5,23 @@ use super::*;
 #[test]
 fn bounds_bodies() {
     let server = Running::start(brief());
-    let mut padded = r#"{"policy":"numa"}"#.to_string();
+    let mut padded = r#"{"policy":{"name":"numa"}}"#.to_string();
     padded.push_str(&" ".repeat((64 << 10) - padded.len()));
-    assert_eq!(server.request("PUT", "/v1/policy", &padded).0, 200);
+    assert_eq!(server.request("PUT", "/v1/settings", &padded).0, 200);
     padded.push(' ');
-    let (status, body) = server.request("PUT", "/v1/policy", &padded);
+    let (status, body) = server.request("PUT", "/v1/settings", &padded);
     assert_eq!(status, 413);
     assert!(body.contains(r#""code":"body-too-large""#), "{body}");
 
     // Without a length there is nothing to refuse early.
     let chunk = format!("10000\r\n{}\r\n", "x".repeat(0x10000));
-    let head = "PUT /v1/policy HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n";
+    let head = "PUT /v1/settings HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n";
     let answer = server.raw(format!("{head}{chunk}1\r\nx\r\n").as_bytes());
     assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
 
     // Bodies that never come to their end.
-    for start in ["PUT /v1/policy HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nx".into(), format!("{head}{chunk}")]
+    for start in
+        ["PUT /v1/settings HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nx".into(), format!("{head}{chunk}")]
     {
         let mut stream = server.connect();
         stream.write_all(start.as_bytes()).unwrap();
@@ -53,11 +54,7 @@ fn bounds_the_depth_of_bodies() {
     let nested = format!("{}1{}", r#"{"a":"#.repeat(levels), "}".repeat(levels));
     let listed = format!("{}{}", "[".repeat(levels), "]".repeat(levels));
     for (method, route) in [
-        ("PUT", "/v1/policy"),
-        ("PUT", "/v1/scheduler"),
-        ("PUT", "/v1/hedge"),
-        ("PUT", "/v1/limits"),
-        ("PUT", "/v1/weights"),
+        ("PUT", "/v1/settings"),
         ("PUT", "/v1/paths"),
         ("PUT", "/v1/injections"),
         ("POST", "/v1/disks"),
@@ -129,7 +126,7 @@ fn a_daemon_that_does_not_answer_is_reported() {
 
 #[test]
 fn a_slow_change_of_disks_is_not_reported_as_an_unresponsive_daemon() {
-    let server = Running::start(brief());
+    let server = Running::start_with(Fake::with(&["db", "paths", "paths-of-db"]), brief());
     server.control.stuck.store(true, Ordering::Relaxed);
     let start = Instant::now();
     let disk = DiskConfig::new("/tmp/s".parse().unwrap(), "nqn.a".parse().unwrap(), vec![]);

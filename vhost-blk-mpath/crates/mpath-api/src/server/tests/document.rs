@@ -65,6 +65,12 @@ fn the_document_is_checked_in() {
     assert_eq!(server.request("GET", "/openapi.json", ""), (200, document::<Fake>()));
 }
 
+const ALL_SETTINGS: &str = r#"{
+    "policy": {"name": "latency-rr", "params": {"threshold": 1.5}, "class": "write"},
+    "scheduler": {"name": "burst-credit", "params": {"share": "0.5"}},
+    "limits": {"iops": 5000, "bandwidth": "1MiB", "burst": "2s"},
+    "weight": 7, "hedge": "p95", "hedge-budget": "3%", "disk": "a"}"#;
+
 #[test]
 fn every_operation_answers_as_the_document_says() {
     let server = Running::start(Limits::default());
@@ -84,18 +90,10 @@ fn every_operation_answers_as_the_document_says() {
         ("DELETE", "/v1/fences/b?force=true", ""),
         ("GET", "/v1/policies", ""),
         ("GET", "/v1/policy/detail", ""),
-        ("PUT", "/v1/policy", r#"{"policy":"latency-rr","params":{"threshold":1.5},"class":"write"}"#),
-        ("GET", "/v1/policy", ""),
-        ("PUT", "/v1/hedge", r#"{"hedge":"p95"}"#),
-        ("GET", "/v1/hedge", ""),
         ("GET", "/v1/schedulers", ""),
         ("GET", "/v1/scheduler/detail", ""),
-        ("PUT", "/v1/scheduler", r#"{"scheduler":"burst-credit","params":{"share":"0.5"}}"#),
-        ("GET", "/v1/scheduler", ""),
-        ("PUT", "/v1/limits", r#"{"iops":5000,"bandwidth":"1MiB"}"#),
-        ("GET", "/v1/limits", ""),
-        ("PUT", "/v1/weights", r#"{"weight":7,"disk":"a"}"#),
-        ("GET", "/v1/weights", ""),
+        ("PUT", "/v1/settings", ALL_SETTINGS),
+        ("GET", "/v1/disks?setting=hedge-budget&disk=a", ""),
         ("PUT", "/v1/injections", r#"{"path":"all","injection":{"latency-us":1,"jitter-us":2},"for-ms":5}"#),
         ("GET", "/v1/paths", ""),
         ("GET", "/v1/injections", ""),

@@ -23,31 +23,31 @@ fn errors_have_a_code_and_one_line() {
         ),
         (
             "GET",
-            "/v1/policy?disk=x",
+            "/v1/disks?disk=x&setting=policy",
             "",
             404,
             r#"{"error":{"code":"unknown-disk","message":"no disk is named `x`; `mpathctl status` shows the disks"}}"#,
         ),
         (
             "PUT",
-            "/v1/policy",
-            r#"{"policy":"numa","disk":"x"}"#,
+            "/v1/settings",
+            r#"{"policy":{"name":"numa"},"disk":"x"}"#,
             404,
             r#"{"error":{"code":"unknown-disk","message":"no disk is named `x`; `mpathctl status` shows the disks"}}"#,
         ),
         (
             "PUT",
-            "/v1/policy",
+            "/v1/settings",
             "",
             400,
             r#"{"error":{"code":"bad-request","message":"body: EOF while parsing a value at line 1 column 0"}}"#,
         ),
         (
             "PUT",
-            "/v1/policy",
-            r#"{"policy":"numa","dsk":"x"}"#,
+            "/v1/settings",
+            r#"{"weight":7,"dsk":"x"}"#,
             400,
-            r#"{"error":{"code":"bad-request","message":"body: dsk: unknown field `dsk`: did you mean `disk`? Expected one of `policy`, `params`, `class`, `disk` at line 1 column 22"}}"#,
+            r#"{"error":{"code":"bad-request","message":"body: dsk: unknown field `dsk`: did you mean `disk`? Expected one of `disk`, `policy`, `scheduler`, `limits`, `weight`, `hedge`, `hedge-budget` at line 1 column 17"}}"#,
         ),
         (
             "DELETE",
@@ -75,7 +75,8 @@ fn errors_have_a_code_and_one_line() {
     }
     for (method, target, body, part) in [
         ("GET", "/v1/paths?dsk=a", "", "query: unknown parameter `dsk`; known: `path` or `disk`"),
-        ("PUT", "/v1/policy", r#"{"policy":"fastest"}"#, "latency-rr"),
+        ("PUT", "/v1/settings", r#"{"policy":{"name":"fastest"}}"#, "latency-rr"),
+        ("GET", "/v1/disks?setting=queues", "", "query: setting: unknown variant `queues`, expected one of `policy`,"),
         ("PUT", "/v1/paths", r#"{"path":"0","action":"destroy"}"#, "`enable`, `drain`, `disable`, `reset`"),
         ("POST", "/v1/disks/a/paths", r#"{"address":"rdma://x"}"#, "unknown transport `rdma`"),
         ("POST", "/v1/disks/a/paths", r#"{"address":"tcp://x","force":true}"#, "unknown field `force`"),
@@ -91,7 +92,7 @@ fn errors_have_a_code_and_one_line() {
             r#"{"path":"0","action":"drain","force":"x"}"#,
             r#"body: force: invalid type: string \"x\", expected a boolean"#,
         ),
-        ("PUT", "/v1/policy", r#"{"policy":"numa"} x"#, "body: trailing characters"),
+        ("PUT", "/v1/settings", r#"{"weight":7} x"#, "body: trailing characters"),
         (
             "POST",
             "/v1/disks",

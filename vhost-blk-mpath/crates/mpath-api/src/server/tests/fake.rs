@@ -10,9 +10,7 @@ use super::*;
 /// Two disks of two paths, which remember what is set, and perhaps one over the paths of the first.
 pub(in crate::server) struct Fake {
     disks: &'static [&'static str],
-    policies: Mutex<[ClassPolicies; 2]>,
-    hedges: Mutex<[HedgeStatus; 2]>,
-    scheduling: Mutex<[(SchedulerSpec, Weight, LimitsConfig); 3]>,
+    live: Mutex<[LiveSettings; 3]>,
     injections: Mutex<[[Vec<InjectionInForce>; 2]; 2]>,
     states: Mutex<[[PathState; 2]; 2]>,
     removed: Mutex<Vec<String>>,
@@ -53,11 +51,16 @@ fn fences_of(disk: &str) -> DiskFences {
 
 impl Fake {
     pub(in crate::server) fn new() -> Self {
+        let live = LiveSettings {
+            policy: PolicyKind::LatencyRr.into(),
+            scheduler: SchedulerKind::Fifo.into(),
+            limits: LimitsConfig::default(),
+            weight: weight(100),
+            hedge: HedgeSetting::default(),
+        };
         Self {
             disks: &["a", "b"],
-            policies: Mutex::new([PolicyKind::LatencyRr.into(); 2]),
-            hedges: Mutex::default(),
-            scheduling: Mutex::new([(SchedulerKind::Fifo.into(), weight(100), LimitsConfig::default()); 3]),
+            live: Mutex::new([live; 3]),
             injections: Mutex::default(),
             states: Mutex::new([[PathState::Live; 2]; 2]),
             removed: Mutex::default(),
@@ -125,23 +128,31 @@ impl Control for Fake {
         "9.8.7 (fake)"
     }
 
+    fn disks(&self) -> Vec<DiskRef> {
+        let removed = self.removed.lock().unwrap();
+        let is_there = |name: &&&str| !removed.iter().any(|removed| removed == **name);
+        let disk = |name: &&str| DiskRef { disk: (*name).into(), shares_paths_of: shares_paths_of(name) };
+        self.disks.iter().filter(is_there).map(disk).collect()
+    }
+
     async fn status(&self) -> Result<Status, ControlError> {
         self.answer().await?;
-        let (policies, hedges) = (*self.policies.lock().unwrap(), *self.hedges.lock().unwrap());
-        let scheduling = *self.scheduling.lock().unwrap();
+        let live = *self.live.lock().unwrap();
         let removed = self.removed.lock().unwrap();
         let is_there = |(_, name): &(usize, &&str)| !removed.iter().any(|removed| removed == **name);
         let disk = |(index, &name): (usize, &&str)| Disk {
             name: name.into(),
             shares_paths_of: shares_paths_of(name),
-            weight: scheduling[index].1.get(),
+            weight: live[index].weight.get(),
             socket_path: format!("/run/{name}.sock"),
             subsystem: "nqn.x".into(),
             namespace: Some(1),
             state: DiskState::Served,
             connected: true,
             held_ms: None,
-            policy: policies[owner_index(index)],
+            policy: live[owner_index(index)].policy,
+            scheduler: live[owner_index(index)].scheduler,
+            limits: LimitStatus::new(live[index].limits, None),
             capacity_bytes: 1 << 30,
             block_size_bytes: 512,
             read_only: false,
@@ -153,7 +164,11 @@ impl Control for Fake {
             first_moved: MovedRequests::default(),
             fence_waits: FenceWaits::default(),
             polled_ms: 0,
-            hedge: hedges[owner_index(index)],
+            hedge: HedgeStatus {
+                hedge: live[owner_index(index)].hedge.hedge,
+                hedge_budget: live[owner_index(index)].hedge.budget,
+                ..HedgeStatus::default()
+            },
             path_counts: PathCounts { total: 2, expected: 2, usable: 2 },
             health: healthy(),
         };
@@ -167,6 +182,7 @@ impl Control for Fake {
     }
 
     async fn paths(&self) -> Result<Vec<Path>, ControlError> {
+        self.answer().await?;
         let injections = self.injections.lock().unwrap().clone();
         let path = |disk: usize, index: usize| Path {
             tls_suite: None,
@@ -213,55 +229,25 @@ impl Control for Fake {
         Ok(vec![path(0, 0), path(0, 1), path(1, 0), path(1, 1)])
     }
 
-    async fn set_policy(&self, disks: &[String], change: &PolicyChange) -> Result<(), ControlError> {
-        for disk in disks {
-            self.policies.lock().unwrap()[disk_index(disk)?].change(change);
-        }
-        Ok(())
-    }
-
-    async fn set_hedge(
+    async fn set(
         &self,
         disks: &[String],
-        hedge: Option<Hedge>,
-        budget: Option<HedgeBudget>,
+        change: impl Fn(&mut LiveSettings) + Send + Sync,
     ) -> Result<(), ControlError> {
+        self.answer().await?;
         for disk in disks {
-            let status = &mut self.hedges.lock().unwrap()[disk_index(disk)?];
-            status.hedge = hedge.unwrap_or(status.hedge);
-            status.hedge_budget = budget.unwrap_or(status.hedge_budget);
+            change(&mut self.live.lock().unwrap()[disk_index(disk)?]);
         }
         Ok(())
     }
 
     async fn scheduling(&self) -> Result<Vec<SchedulerDetail>, ControlError> {
-        let all = *self.scheduling.lock().unwrap();
+        let all = *self.live.lock().unwrap();
         let detail = |(index, &disk): (usize, &&str)| {
-            let ((spec, ..), (_, weight, limits)) = (all[owner_index(index)], all[index]);
-            let shares_paths_of = shares_paths_of(disk);
-            SchedulerDetail::new(disk.into(), shares_paths_of, spec, weight, limits, None)
+            let (scheduler, LiveSettings { weight, limits, .. }) = (all[owner_index(index)].scheduler, all[index]);
+            SchedulerDetail::new(disk.into(), shares_paths_of(disk), scheduler, weight, limits, None)
         };
         Ok(self.disks.iter().enumerate().map(detail).collect())
-    }
-
-    async fn set_scheduler(&self, disks: &[String], change: &SchedulerChange) -> Result<(), ControlError> {
-        for disk in disks {
-            self.scheduling.lock().unwrap()[disk_index(disk)?].0.change(change);
-        }
-        Ok(())
-    }
-
-    async fn set_limits(&self, disks: &[String], change: &SetLimits) -> Result<(), ControlError> {
-        for disk in disks {
-            let limits = &mut self.scheduling.lock().unwrap()[disk_index(disk)?].2;
-            *limits = change.applied_to(*limits);
-        }
-        Ok(())
-    }
-
-    async fn set_weight(&self, disk: &str, weight: Weight) -> Result<(), ControlError> {
-        self.scheduling.lock().unwrap()[disk_index(disk)?].1 = weight;
-        Ok(())
     }
 
     async fn set_injection(

@@ -18,8 +18,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use axum::http::{Method, Uri};
-use mpath_core::{ClassPolicies, PolicyKind, SchedulerKind, SchedulerSpec};
+use mpath_core::{PolicyKind, SchedulerKind};
 use patience::PATIENCE;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
@@ -28,12 +29,13 @@ use fake::{SHARER, weight};
 
 use super::*;
 use crate::client::{Client, ClientError};
-use crate::config::{Change, LimitsConfig, WaitFor};
+use crate::config::{Change, Hedge, HedgeSetting, LimitsConfig, LiveSetting, WaitFor, Weight};
 use crate::types::{
     AddPath, Caller, ClearedFence, ClearedFences, Condition, Disk, DiskFences, DiskHealth, DiskState, ErrorCode, Event,
     EventKind, EventPath, FailedChange, FenceLift, FenceWaits, GuestOperation, HedgeStatus, InheritedFence,
-    InjectionInForce, MovedRequests, OpStats, PathCounts, PathFence, PathSelector, PathState, PathWindow, SetHedge,
-    SetInjection, SetPolicy, SetScheduler, SetWeight, Severity, SlowRequest, SlowStages, SteerPaths, ThreadExplanation,
+    InjectionInForce, LimitStatus, MovedRequests, OpStats, PathCounts, PathFence, PathSelector, PathState, PathWindow,
+    SetInjection, SetLimits, SetScheduler, SetSettings, Severity, SlowRequest, SlowStages, SteerPaths,
+    ThreadExplanation,
 };
 
 /// The code and the message of an error.
@@ -115,6 +117,23 @@ impl Running {
         (status, body.into())
     }
 
+    /// Changes settings. Returns the disks changed, each with this key of the answer.
+    #[track_caller]
+    fn set(&self, wanted: &Value, key: &str) -> Vec<(String, Value)> {
+        let (status, answer) = self.request("PUT", "/v1/settings", &wanted.to_string());
+        assert_eq!(status, 200, "{answer}");
+        let disks: Vec<Value> = serde_json::from_str(&answer).unwrap();
+        disks.iter().map(|disk| (disk["name"].as_str().unwrap().into(), disk[key].clone())).collect()
+    }
+
+    /// Asks for a change that is refused with a message that has this part. Returns the status.
+    #[track_caller]
+    fn refuses(&self, wanted: &Value, part: &str) -> u16 {
+        let (status, answer) = self.request("PUT", "/v1/settings", &wanted.to_string());
+        assert!(answer.contains(part), "{wanted}: {status} {answer}");
+        status
+    }
+
     fn end(&mut self) {
         drop(self.end.take());
         if let Some(thread) = self.thread.take() {
@@ -156,10 +175,10 @@ fn policies_hedging_and_injections_are_read_and_set() {
     assert_eq!(shares, [0.0, 0.0, 0.25, 0.75]);
     assert_eq!(client.paths(Some("b")).unwrap().len(), 2);
 
-    let set = |disk: Option<&str>, policy| SetPolicy { disk: disk.map(Into::into), ..SetPolicy::from(policy) };
-    let one = client.set_policy(&set(Some("b"), PolicyKind::RoundRobin)).unwrap();
-    assert_eq!((one.len(), &*one[0].disk, one[0].policy), (1, "b", PolicyKind::RoundRobin.into()));
-    let kinds = |disk| client.policy(disk).unwrap().iter().map(|p| p.policy).collect::<Vec<_>>();
+    let one = client.set(&SetSettings::from(PolicyKind::RoundRobin).of("b")).unwrap();
+    assert_eq!((one.len(), &*one[0].name, one[0].policy), (1, "b", PolicyKind::RoundRobin.into()));
+    let kinds =
+        |disk| client.disks_with(LiveSetting::Policy, disk).unwrap().iter().map(|disk| disk.policy).collect::<Vec<_>>();
     assert_eq!(kinds(None), [PolicyKind::LatencyRr.into(), PolicyKind::RoundRobin.into()]);
     assert_eq!(kinds(Some("a")), [PolicyKind::LatencyRr.into()]);
     let active = |kind| {
@@ -168,54 +187,48 @@ fn policies_hedging_and_injections_are_read_and_set() {
         policies.into_iter().find(|policy| policy.name == kind).unwrap().active_on
     };
     assert_eq!(active(PolicyKind::RoundRobin), ["b"]);
-    let set = |body: &str| server.request("PUT", "/v1/policy", body);
-    let body = r#"{"policy":"latency-rr","params":{"threshold":1.5},"class":"write","disk":"b"}"#;
-    let written = r#"[{"disk":"b","policy":{"read":"round-robin","write":{"name":"latency-rr","threshold":"1.5"}}}]"#;
-    assert_eq!(set(body), (200, written.into()));
+    let policy = json!({"name": "latency-rr", "params": {"threshold": 1.5}, "class": "write"});
+    let written = json!({"read": "round-robin", "write": {"name": "latency-rr", "threshold": "1.5"}});
+    assert_eq!(server.set(&json!({"policy": policy, "disk": "b"}), "policy"), [("b".into(), written)]);
     assert_eq!(
         (active(PolicyKind::RoundRobin), active(PolicyKind::LatencyRr)),
         (vec!["b".into()], vec!["a".into(), "b".into()])
     );
-    for (body, part) in [
-        (r#"{"policy":"latency-rr","params":{"treshold":2}}"#, "no parameter 'treshold'; it has threshold"),
-        (r#"{"policy":"latency-rr","params":{"threshold":"0.1"}}"#, "'threshold' is '0.1', expected 1 to 10"),
-        (r#"{"policy":"latency-rr","params":{"threshold":2,"threshold":3}}"#, "given twice"),
-        (r#"{"policy":"latency-rr","params":["threshold"]}"#, "a mapping of parameters to values"),
-        (r#"{"policy":"numa","class":"flush"}"#, "unknown class 'flush', expected one of: read, write"),
+    for (policy, part) in [
+        (r#"{"name":"latency-rr","params":{"treshold":2}}"#, "no parameter 'treshold'; it has threshold"),
+        (r#"{"name":"latency-rr","params":{"threshold":"0.1"}}"#, "'threshold' is '0.1', expected 1 to 10"),
+        (r#"{"name":"latency-rr","params":{"threshold":2,"threshold":3}}"#, "given twice"),
+        (r#"{"name":"latency-rr","params":["threshold"]}"#, "a mapping of parameters to values"),
+        (r#"{"name":"numa","class":"flush"}"#, "unknown class 'flush', expected one of: read, write"),
     ] {
-        let (status, answer) = set(body);
-        assert!(status == 400 && answer.contains(part), "{body}: {status} {answer}");
+        let (status, answer) = server.request("PUT", "/v1/settings", &format!(r#"{{"policy":{policy}}}"#));
+        assert!(status == 400 && answer.contains(part), "{policy}: {status} {answer}");
     }
     assert_eq!(kinds(Some("a")), [PolicyKind::LatencyRr.into()], "what is refused changes nothing");
-    let set = |disk: Option<&str>, policy| SetPolicy { disk: disk.map(Into::into), ..SetPolicy::from(policy) };
-    client.set_policy(&set(None, PolicyKind::Numa)).unwrap();
+    client.set(&PolicyKind::Numa.into()).unwrap();
     assert_eq!(active(PolicyKind::Numa), ["a", "b"]);
 
-    let set = |body: &str| server.request("PUT", "/v1/hedge", body);
-    let hedge = r#"[{"disk":"b","hedge":"p99.5","hedge-budget":"3%","hedgeable-reads":0,"hedges":0,"hedges-won":0}]"#;
-    assert_eq!(set(r#"{"hedge":"p99.5","hedge-budget":"3%","disk":"b"}"#), (200, hedge.into()));
-    for (body, part) in [
-        (r#"{"hedge":"p30"}"#, "`p30` is not off or a quantile from p50 to p99.9, such as p95 or p99.5"),
+    let wanted = json!({"hedge": "p99.5", "hedge-budget": "3%", "disk": "b"});
+    assert_eq!(server.set(&wanted, "hedge"), [("b".into(), json!("p99.5"))]);
+    for (wanted, part) in [
+        (json!({"hedge": "p30"}), "`p30` is not off or a quantile from p50 to p99.9, such as p95 or p99.5"),
         (
-            r#"{"hedge":"p95","hedge-budget":"7%"}"#,
+            json!({"hedge": "p95", "hedge-budget": "7%"}),
             "`7%` is not a share of all reads from 0.1% to 5%, such as 5% or 0.5%",
         ),
-        (r#"{"hedge":95}"#, "`95` is not off or a quantile from p50 to p99.9"),
-        (r#"{"disk":"b"}"#, "nothing to set; give hedge or hedge-budget"),
-        (r#"{"hedge":"p95","quantile":1}"#, "unknown field `quantile`"),
-        (r#"{"hedge_budget":"1%"}"#, "unknown field `hedge_budget`: write `hedge-budget` at line 1"),
+        (json!({"hedge": 95}), "`95` is not off or a quantile from p50 to p99.9"),
+        (json!({"disk": "b"}), "nothing to set; give policy, scheduler, limits, weight, hedge, hedge-budget"),
+        (json!({"hedge": "p95", "quantile": 1}), "unknown field `quantile`"),
+        (json!({"hedge_budget": "1%"}), "unknown field `hedge_budget`: write `hedge-budget` at line 1"),
     ] {
-        let (status, answer) = set(body);
-        assert!(status == 400 && answer.contains(part), "{body}: {status} {answer}");
+        assert_eq!(server.refuses(&wanted, part), 400);
     }
-    let (status, answer) = set(r#"{"hedge":"p95","disk":"c"}"#);
-    assert!(status == 404 && answer.contains("`c`"), "{answer}");
-    let both =
-        client.set_hedge(&SetHedge { hedge: Some(Hedge::Quantile(950)), hedge_budget: None, disk: None }).unwrap();
-    let shown: Vec<_> =
-        both.iter().map(|of| (&*of.disk, of.status.hedge, of.status.hedge_budget.to_string())).collect();
+    assert_eq!(server.refuses(&json!({"hedge": "p95", "disk": "c"}), "`c`"), 404);
+    let hedge = SetSettings { hedge: Some(Hedge::Quantile(950)), ..SetSettings::default() };
+    let both = client.set(&hedge).unwrap();
+    let shown: Vec<_> = both.iter().map(|of| (&*of.name, of.hedge.hedge, of.hedge.hedge_budget.to_string())).collect();
     assert_eq!(shown, [("a", Hedge::Quantile(950), "5%".into()), ("b", Hedge::Quantile(950), "3%".into())]);
-    assert_eq!(client.hedge(Some("a")).unwrap(), both[..1]);
+    assert_eq!(client.disks_with(LiveSetting::HedgeBudget, Some("a")).unwrap(), both[..1]);
 
     let inject = |path: &str, disk: Option<&str>, us: u64| {
         client.set_injection(&SetInjection {
@@ -281,14 +294,9 @@ fn an_older_client_reads_answers_with_more_keys() {
     reads::<Vec<Path>>(&server, "/v1/paths");
     reads::<crate::types::Events>(&server, "/v1/events");
     reads::<Vec<crate::types::Policy>>(&server, "/v1/policies");
-    reads::<Vec<crate::types::DiskPolicy>>(&server, "/v1/policy");
     reads::<Vec<crate::types::PolicyDetail>>(&server, "/v1/policy/detail");
-    reads::<Vec<crate::types::DiskHedge>>(&server, "/v1/hedge");
     reads::<Vec<crate::types::Scheduler>>(&server, "/v1/schedulers");
-    reads::<Vec<crate::types::DiskScheduler>>(&server, "/v1/scheduler");
     reads::<Vec<crate::types::SchedulerDetail>>(&server, "/v1/scheduler/detail");
-    reads::<Vec<crate::types::DiskLimits>>(&server, "/v1/limits");
-    reads::<Vec<crate::types::DiskWeight>>(&server, "/v1/weights");
     reads::<Vec<DiskFences>>(&server, "/v1/fences");
     reads::<Vec<crate::types::InjectedPath>>(&server, "/v1/injections");
 }

@@ -8,13 +8,13 @@ fn requests_about_paths_are_refused_for_a_disk_that_shares_paths() {
     let client = server.client();
     let injection = r#"{"path":"0","injection":{"latency-us":5},"disk":"shares-a"}"#;
     for (method, target, body) in [
-        ("GET", "/v1/policy?disk=shares-a", ""),
-        ("PUT", "/v1/policy", r#"{"policy":"numa","disk":"shares-a"}"#),
+        ("GET", "/v1/disks?disk=shares-a&setting=policy", ""),
+        ("PUT", "/v1/settings", r#"{"policy":{"name":"numa"},"disk":"shares-a"}"#),
         ("GET", "/v1/policy/detail?disk=shares-a", ""),
-        ("GET", "/v1/hedge?disk=shares-a", ""),
-        ("PUT", "/v1/hedge", r#"{"hedge":"p95","disk":"shares-a"}"#),
-        ("GET", "/v1/scheduler?disk=shares-a", ""),
-        ("PUT", "/v1/scheduler", r#"{"scheduler":"burst-credit","disk":"shares-a"}"#),
+        ("GET", "/v1/disks?disk=shares-a&setting=hedge-budget", ""),
+        ("PUT", "/v1/settings", r#"{"hedge":"p95","disk":"shares-a"}"#),
+        ("GET", "/v1/disks?disk=shares-a&setting=scheduler", ""),
+        ("PUT", "/v1/settings", r#"{"scheduler":{"name":"burst-credit"},"limits":{"iops":9},"disk":"shares-a"}"#),
         ("GET", "/v1/paths?disk=shares-a", ""),
         ("GET", "/v1/paths?disk=shares-a&path=0", ""),
         ("PUT", "/v1/paths", r#"{"path":"0","action":"drain","disk":"shares-a"}"#),
@@ -30,14 +30,10 @@ fn requests_about_paths_are_refused_for_a_disk_that_shares_paths() {
     }
 
     // Without a named disk, a change applies to every disk that has paths, and the answer lists these disks.
-    let policies = client.set_policy(&SetPolicy::from(PolicyKind::Numa)).unwrap();
-    assert_eq!(policies.iter().map(|of| &*of.disk).collect::<Vec<_>>(), ["a", "b"]);
-    let hedges =
-        client.set_hedge(&SetHedge { hedge: Some(Hedge::Quantile(950)), hedge_budget: None, disk: None }).unwrap();
-    assert_eq!(hedges.iter().map(|of| &*of.disk).collect::<Vec<_>>(), ["a", "b"]);
-    let scheduler = SetScheduler { scheduler: SchedulerKind::BurstCredit, params: vec![], disk: None };
-    let schedulers = client.set_scheduler(&scheduler).unwrap();
-    assert_eq!(schedulers.iter().map(|of| &*of.disk).collect::<Vec<_>>(), ["a", "b"]);
+    let set = |wanted: SetSettings| client.set(&wanted).unwrap().into_iter().map(|of| of.name).collect::<Vec<_>>();
+    assert_eq!(set(PolicyKind::Numa.into()), ["a", "b"]);
+    assert_eq!(set(SetSettings { hedge: Some(Hedge::Quantile(950)), ..SetSettings::default() }), ["a", "b"]);
+    assert_eq!(set(SetScheduler { name: SchedulerKind::BurstCredit, params: vec![] }.into()), ["a", "b"]);
     assert_eq!(client.policy_detail(None).unwrap().len(), 2);
     let active: Vec<_> = client.policies().unwrap().into_iter().flat_map(|policy| policy.active_on).collect();
     assert_eq!(active, ["a", "b"]);
@@ -45,8 +41,8 @@ fn requests_about_paths_are_refused_for_a_disk_that_shares_paths() {
     assert_eq!(active, ["a", "b"]);
 
     // The disk's limits and virtqueues are its own. They are shown with the scheduler of the disk that has the paths.
-    let limits = SetLimits { iops: Some("500".parse().unwrap()), disk: Some(SHARER.into()), ..SetLimits::default() };
-    assert_eq!(client.set_limits(&limits).unwrap()[0].disk, SHARER);
+    let limits = |iops: &str| SetSettings::from(SetLimits { iops: iops.parse().ok(), ..SetLimits::default() });
+    assert_eq!(set(limits("500").of(SHARER)), [SHARER]);
     let details = client.scheduler_detail(None).unwrap();
     let shown = |of: &SchedulerDetail| (of.scheduler.to_string(), of.limits.limits.iops.to_string());
     assert_eq!(details.iter().map(|of| &*of.disk).collect::<Vec<_>>(), ["a", "b", SHARER]);
@@ -56,8 +52,12 @@ fn requests_about_paths_are_refused_for_a_disk_that_shares_paths() {
     );
     assert_eq!(details[2].shares_paths_of.as_deref(), Some("a"));
     assert_eq!(client.scheduler_detail(Some(SHARER)).unwrap(), details[2..]);
-    let all = SetLimits { iops: Some("7".parse().unwrap()), ..SetLimits::default() };
-    assert_eq!(client.set_limits(&all).unwrap().len(), 3, "every disk has limits");
+    assert_eq!(set(limits("7")).len(), 3, "every disk has limits");
+    let both = SetSettings { policy: Some(PolicyKind::Bdp.into()), ..limits("8") };
+    assert_eq!(set(both), ["a", "b", SHARER]);
+    let shown = client.disks_with(LiveSetting::Limits, None).unwrap();
+    assert!(shown.iter().all(|of| of.policy == PolicyKind::Bdp.into() && of.limits.limits.iops.to_string() == "8"));
+    assert_eq!(client.disks_with(LiveSetting::Policy, None).unwrap().len(), 2);
     let disks = client.status().unwrap().disks;
     assert_eq!(disks.iter().map(|disk| disk.shares_paths_of.as_deref()).collect::<Vec<_>>(), [None, None, Some("a")]);
 }
