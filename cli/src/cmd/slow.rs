@@ -58,18 +58,7 @@ fn row(of: &SlowRequest) -> [String; 10] {
 
 /// The stages that took time, the longest first.
 fn stages(of: &SlowRequest) -> String {
-    let all = of.stages;
-    let mut stages = [
-        ("limit", all.limit_us),
-        ("no-path", all.no_path_us),
-        ("queue", all.queue_us),
-        ("injection", all.injection_us),
-        ("send", all.send_us),
-        ("path", all.path_us),
-        ("earlier-attempts", all.earlier_attempts_us),
-        ("retry", all.retry_us),
-        ("fence", all.fence_us),
-    ];
+    let mut stages = of.stages.named().map(|(name, time)| (name, time.as_micros() as u64));
     stages.sort_by_key(|(_, us)| std::cmp::Reverse(*us));
     // A stage with less than a hundredth of the time does not explain it.
     let shown = stages.iter().filter(|(_, us)| *us > 0 && us * 100 >= of.total_us);

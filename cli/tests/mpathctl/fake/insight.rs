@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mpath_api::types::{
     Decision, ExplainedPath, FlushTarget, GuestErrorReason, GuestOperation, NextRequest, Opinion, Path, PathId,
-    PathReason, PathState, SlowRequest, SlowStages, ThreadExplanation, WaitCause, Waiting,
+    PathReason, PathState, SlowRequest, Stages, ThreadExplanation, WaitCause, Waiting,
 };
 
 /// A thread with two virtqueues of `disk0`: reads go to the live path, and a write waits for the limits and for room.
@@ -74,7 +74,8 @@ pub(super) fn explained(paths: &[Path]) -> Vec<ThreadExplanation> {
 
 /// A read of each disk. The slower one was injected, and the other failed after a retry.
 pub(super) fn slow() -> Vec<SlowRequest> {
-    let stages = SlowStages { injection_us: 30_000, path_us: 210, queue_us: 3, ..SlowStages::default() };
+    let us = Duration::from_micros;
+    let stages = Stages { injection: us(30_000), path: us(210), queue: us(3), ..Stages::default() };
     let injected = SlowRequest {
         disk: "disk0".into(),
         ended: "2026-11-21T07:00:01.000Z".into(),
@@ -90,7 +91,7 @@ pub(super) fn slow() -> Vec<SlowRequest> {
         attempts: 1,
         error: None,
     };
-    let stages = SlowStages { retry_us: 100_000, earlier_attempts_us: 250, path_us: 50_000, ..SlowStages::default() };
+    let stages = Stages { retry: us(100_000), earlier_attempts: us(250), path: us(50_000), ..Stages::default() };
     let failed = SlowRequest {
         disk: "disk1".into(),
         operation: GuestOperation::Flush,

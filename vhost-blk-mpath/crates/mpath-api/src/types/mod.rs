@@ -32,7 +32,7 @@ mod upgrade;
 use std::fmt;
 
 use mpath_core::{ClassPolicies, SchedulerSpec};
-pub use mpath_core::{AnaState, FlushTarget, Opinion, PathId, WaitCause, Waiting};
+pub use mpath_core::{AnaState, FlushTarget, Opinion, PathId, Stages, WaitCause, Waiting};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -56,7 +56,7 @@ pub use self::parameter::Parameter;
 pub use self::policy::{PathEstimate, PathView, Policy, PolicyDetail, PolicyInForce};
 pub use self::removal::{DiskState, REMOVING_MAX, RemovedDisk};
 pub use self::scheduler::{LimitStatus, QueueTurns, Scheduler, SchedulerDetail, Tier};
-pub use self::slow::{SlowRequest, SlowStages};
+pub use self::slow::SlowRequest;
 pub use self::steering::{AddPath, Controller, Origin, PathAction, PathWindow, SteerPaths, WaitsFor};
 pub use self::upgrade::Upgrade;
 use crate::address::{PathAddress, Transport};

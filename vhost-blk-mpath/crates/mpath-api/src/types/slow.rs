@@ -26,7 +26,7 @@ pub struct SlowRequest {
     /// The time since the daemon fetched the request.
     pub total_us: u64,
     /// The same by stage.
-    pub stages: SlowStages,
+    pub stages: Stages,
     /// The longest stage: its key without `-us`.
     pub longest: String,
     /// The path of the last attempt. `null` if there was none, and for a flush to several controllers.
@@ -51,52 +51,12 @@ impl SlowRequest {
             sector: of.sector,
             bytes: of.io.bytes,
             total_us: us(of.total),
-            stages: (&of.stages).into(),
+            stages: of.stages,
             longest: of.stages.longest().into(),
             index: of.path.map(|path| path.0),
             paths: (0..64).filter(|path| of.paths >> path & 1 != 0).collect(),
             attempts: of.attempts,
             error: of.result.err().and_then(GuestErrorReason::of),
-        }
-    }
-}
-
-/// How long a request was in each stage.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "kebab-case")]
-pub struct SlowStages {
-    /// The limits of the disk let nothing go.
-    pub limit_us: u64,
-    /// No path was eligible.
-    pub no_path_us: u64,
-    /// Waited for its turn and for a path with room.
-    pub queue_us: u64,
-    /// Kept by injections.
-    pub injection_us: u64,
-    /// With the queue pair, until its last command was encoded for the socket.
-    pub send_us: u64,
-    /// From there to the answer: the socket, the network and the target. A flush has everything after its turn here.
-    pub path_us: u64,
-    /// With paths, in attempts before the last one.
-    pub earlier_attempts_us: u64,
-    /// Waited for the time of a retry.
-    pub retry_us: u64,
-    /// In doubt: waited for a fence.
-    pub fence_us: u64,
-}
-
-impl From<&Stages> for SlowStages {
-    fn from(stages: &Stages) -> Self {
-        Self {
-            limit_us: us(stages.limit),
-            no_path_us: us(stages.no_path),
-            queue_us: us(stages.queue),
-            injection_us: us(stages.injection),
-            send_us: us(stages.send),
-            path_us: us(stages.path),
-            earlier_attempts_us: us(stages.earlier_attempts),
-            retry_us: us(stages.retry),
-            fence_us: us(stages.fence),
         }
     }
 }

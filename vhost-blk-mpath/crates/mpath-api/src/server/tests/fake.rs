@@ -385,7 +385,7 @@ impl Control for Fake {
             sector: Some(8),
             bytes: 4096,
             total_us,
-            stages: SlowStages { path_us: total_us, ..SlowStages::default() },
+            stages: Stages { path: Duration::from_micros(total_us), ..Stages::default() },
             longest: "path".into(),
             index: Some(0),
             paths: vec![0],

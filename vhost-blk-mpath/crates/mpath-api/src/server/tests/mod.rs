@@ -34,8 +34,7 @@ use crate::types::{
     AddPath, Caller, ClearedFence, ClearedFences, Condition, Disk, DiskFences, DiskHealth, DiskState, ErrorCode, Event,
     EventKind, EventPath, FailedChange, FenceLift, FenceWaits, GuestOperation, HedgeStatus, InheritedFence,
     InjectionInForce, LimitStatus, MovedRequests, OpStats, PathCounts, PathFence, PathSelector, PathState, PathWindow,
-    SetInjection, SetLimits, SetScheduler, SetSettings, Severity, SlowRequest, SlowStages, SteerPaths,
-    ThreadExplanation,
+    SetInjection, SetLimits, SetScheduler, SetSettings, Severity, SlowRequest, Stages, SteerPaths, ThreadExplanation,
 };
 
 /// The code and the message of an error.
