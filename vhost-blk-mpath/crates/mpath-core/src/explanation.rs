@@ -174,10 +174,10 @@ pub struct Waiting {
     /// Their number. A flush counts once for each path.
     pub requests: u64,
     /// How long ago the first of them was fetched.
-    #[cfg_attr(feature = "api", serde(rename = "oldest-us", with = "crate::api::us"), schema(value_type = u64))]
+    #[cfg_attr(feature = "api", serde(rename = "oldest-us", with = "crate::us"), schema(value_type = u64))]
     pub oldest: Duration,
     /// When the first wait ends, if that is known.
-    #[cfg_attr(feature = "api", serde(rename = "left-us", with = "crate::api::us_if_any"))]
+    #[cfg_attr(feature = "api", serde(rename = "left-us", with = "crate::us_if_any"))]
     #[cfg_attr(feature = "api", schema(value_type = Option<u64>))]
     pub ends_in: Option<Duration>,
     /// Virtqueues, of this disk and of others over the paths, with a request that goes first.

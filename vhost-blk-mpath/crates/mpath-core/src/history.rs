@@ -17,31 +17,31 @@ use crate::PathId;
 #[cfg_attr(feature = "api", schema(as = SlowStages))]
 pub struct Stages {
     /// The limits of the disk let nothing go.
-    #[cfg_attr(feature = "api", serde(rename = "limit-us", with = "crate::api::us"), schema(value_type = u64))]
+    #[cfg_attr(feature = "api", serde(rename = "limit-us", with = "crate::us"), schema(value_type = u64))]
     pub limit: Duration,
     /// No path was eligible.
-    #[cfg_attr(feature = "api", serde(rename = "no-path-us", with = "crate::api::us"), schema(value_type = u64))]
+    #[cfg_attr(feature = "api", serde(rename = "no-path-us", with = "crate::us"), schema(value_type = u64))]
     pub no_path: Duration,
     /// Waited for its turn and for a path with room.
-    #[cfg_attr(feature = "api", serde(rename = "queue-us", with = "crate::api::us"), schema(value_type = u64))]
+    #[cfg_attr(feature = "api", serde(rename = "queue-us", with = "crate::us"), schema(value_type = u64))]
     pub queue: Duration,
     /// Kept by injections.
-    #[cfg_attr(feature = "api", serde(rename = "injection-us", with = "crate::api::us"), schema(value_type = u64))]
+    #[cfg_attr(feature = "api", serde(rename = "injection-us", with = "crate::us"), schema(value_type = u64))]
     pub injection: Duration,
     /// With the queue pair, until its last command was encoded for the socket.
-    #[cfg_attr(feature = "api", serde(rename = "send-us", with = "crate::api::us"), schema(value_type = u64))]
+    #[cfg_attr(feature = "api", serde(rename = "send-us", with = "crate::us"), schema(value_type = u64))]
     pub send: Duration,
     /// From there to the answer: the socket, the network and the target. A flush has everything after its turn here.
-    #[cfg_attr(feature = "api", serde(rename = "path-us", with = "crate::api::us"), schema(value_type = u64))]
+    #[cfg_attr(feature = "api", serde(rename = "path-us", with = "crate::us"), schema(value_type = u64))]
     pub path: Duration,
     /// With paths, in attempts before the last one.
-    #[cfg_attr(feature = "api", serde(rename = "earlier-attempts-us", with = "crate::api::us"), schema(value_type = u64))]
+    #[cfg_attr(feature = "api", serde(rename = "earlier-attempts-us", with = "crate::us"), schema(value_type = u64))]
     pub earlier_attempts: Duration,
     /// Waited for the time of a retry.
-    #[cfg_attr(feature = "api", serde(rename = "retry-us", with = "crate::api::us"), schema(value_type = u64))]
+    #[cfg_attr(feature = "api", serde(rename = "retry-us", with = "crate::us"), schema(value_type = u64))]
     pub retry: Duration,
     /// In doubt: waited for a fence.
-    #[cfg_attr(feature = "api", serde(rename = "fence-us", with = "crate::api::us"), schema(value_type = u64))]
+    #[cfg_attr(feature = "api", serde(rename = "fence-us", with = "crate::us"), schema(value_type = u64))]
     pub fence: Duration,
 }
 

@@ -69,6 +69,10 @@ mod timers;
 mod times;
 mod unflushed;
 mod units;
+#[cfg(feature = "api")]
+mod us;
+#[cfg(feature = "api")]
+mod us_if_any;
 mod usable_paths;
 mod window;
 

@@ -2,8 +2,6 @@
 
 mod kinds;
 mod schema;
-pub(crate) mod us;
-pub(crate) mod us_if_any;
 
 pub use kinds::{ParamText, ParamsSchema};
 pub use schema::schema_of;

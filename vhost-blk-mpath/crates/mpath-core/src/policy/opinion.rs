@@ -40,7 +40,7 @@ pub enum Opinion {
     /// `latency` and `latency-rr`: the least is chosen.
     Latency {
         /// The estimate. `null`: the path was not measured.
-        #[cfg_attr(feature = "api", serde(rename = "latency-us", with = "crate::api::us_if_any"))]
+        #[cfg_attr(feature = "api", serde(rename = "latency-us", with = "crate::us_if_any"))]
         #[cfg_attr(feature = "api", schema(value_type = Option<u64>))]
         latency: Option<Duration>,
     },
@@ -51,14 +51,14 @@ pub enum Opinion {
     /// `bdp`: the least is chosen among paths of about the same use.
     AnsweredIn {
         /// The estimated time until the answer, behind what is in flight.
-        #[cfg_attr(feature = "api", serde(rename = "answered-in-us", with = "crate::api::us"))]
+        #[cfg_attr(feature = "api", serde(rename = "answered-in-us", with = "crate::us"))]
         #[cfg_attr(feature = "api", schema(value_type = u64))]
         answered_in: Duration,
     },
     /// `bdp`: the path would add too little for its latency.
     NotAdmitted {
         /// The estimate. `null`: the path was not measured.
-        #[cfg_attr(feature = "api", serde(rename = "latency-us", with = "crate::api::us_if_any"))]
+        #[cfg_attr(feature = "api", serde(rename = "latency-us", with = "crate::us_if_any"))]
         #[cfg_attr(feature = "api", schema(value_type = Option<u64>))]
         latency: Option<Duration>,
     },

@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A time in whole microseconds.
 #[derive(Serialize, Deserialize)]
-struct Us(#[serde(with = "super::us")] Duration);
+struct Us(#[serde(with = "crate::us")] Duration);
 
 // The signature is serde's.
 #[allow(clippy::ref_option)]
