@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use nvme_auth::DhGroup;
 use nvme_tcp::Authentication;
-use nvme_tcp::target::{
-    AdminReply, IoScope, IoTask, IoView, Namespace, QueueLimits, Subsystem, SubsystemConfig, TargetCommand,
-    TargetQueue, check_io,
-};
 use nvme_tcp::wire::{
     AddressFamily, AnaState, CNTLID_ANY, CROSS_RESET_DONE, ControllerInstance, DiscoveryEntry, Nqn, SecurityType, Sgl,
     Status, SubsystemType, TransportType,
+};
+use nvme_tcp_target::{
+    AdminReply, IoScope, IoTask, IoView, Namespace, QueueLimits, Subsystem, SubsystemConfig, TargetCommand,
+    TargetQueue, check_io,
 };
 
 use crate::host::secret;

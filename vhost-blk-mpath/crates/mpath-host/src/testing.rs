@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use mpath_core::{DiskId, PathId};
 use nvme_tcp::host::{CommandLimits, ControllerConfig, ControllerInfo, HostIdentity, Namespace, NamespaceIdentity};
-use nvme_tcp::target::{AdminReply, QueueLimits, Subsystem, TargetQueue};
 use nvme_tcp::wire::{AdminCommand, AnaState, Digests, Status, Version};
+use nvme_tcp_target::{AdminReply, QueueLimits, Subsystem, TargetQueue};
 
 use crate::disks::{Admissions, Disks, NamespaceUpdate, ServedNamespace, Unusable};
 use crate::settings::PathSettings;

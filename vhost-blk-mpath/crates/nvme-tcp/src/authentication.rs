@@ -49,7 +49,8 @@ impl Authentication {
     }
 
     /// The configuration of one side of one queue.
-    pub(crate) fn config(&self, hostnqn: &Nqn, subnqn: &Nqn) -> AuthConfig {
+    #[must_use]
+    pub fn config(&self, hostnqn: &Nqn, subnqn: &Nqn) -> AuthConfig {
         AuthConfig {
             hostnqn: hostnqn.as_str().to_owned(),
             subnqn: subnqn.as_str().to_owned(),

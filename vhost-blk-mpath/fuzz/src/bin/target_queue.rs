@@ -7,7 +7,7 @@ use fuzz::host::{Host, Step};
 use fuzz::server::{BACKLOG_BYTES, Connection, Kind, Server, TRANSFER_BYTES_MAX};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
-use nvme_tcp::target::TargetError;
+use nvme_tcp_target::TargetError;
 
 /// Connections at a time, as of an admin queue and two I/O queues.
 const CONNECTIONS: usize = 3;

@@ -6,11 +6,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use nvme_tcp::host::DiscoveryLog;
-use nvme_tcp::target::{AdminReply, QueueLimits, Subsystem, TargetCommand, TargetQueue};
 use nvme_tcp::wire::{
     AddressFamily, AdminCommand, CNTLID_ANY, ConnectField, DiscoveryEntry, FabricsCommand, Nqn, SecurityType, Status,
     SubsystemType, TransportType,
 };
+use nvme_tcp_target::{AdminReply, QueueLimits, Subsystem, TargetCommand, TargetQueue};
 
 use crate::clock::Event;
 use crate::connection::{ConnId, Side};

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use mpath_core::{Injection, Limits, OpClass, PolicyKind};
-use nvme_tcp::target::AnswerFault;
 use nvme_tcp::wire::AnaState;
+use nvme_tcp_target::AnswerFault;
 
 use crate::target::{NamespaceReport, OddIdentity, R2tFault, StatusFault};
 use crate::tls::TlsRefusal;

@@ -1,5 +1,5 @@
-use nvme_tcp::target::{Namespace, QueueLimits, Subsystem, SubsystemConfig};
 use nvme_tcp::wire::AnaState;
+use nvme_tcp_target::{Namespace, QueueLimits, Subsystem, SubsystemConfig};
 
 use super::*;
 use crate::testing::{AdminTarget, settings};

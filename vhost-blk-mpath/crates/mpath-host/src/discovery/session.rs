@@ -179,8 +179,8 @@ impl Session {
 
 #[cfg(test)]
 mod tests {
-    use nvme_tcp::target::{QueueLimits, Subsystem};
     use nvme_tcp::wire::ConnectField;
+    use nvme_tcp_target::{QueueLimits, Subsystem};
 
     use super::*;
     use crate::discovery::tests::{PATH, path};

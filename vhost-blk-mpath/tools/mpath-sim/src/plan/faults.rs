@@ -6,8 +6,8 @@ use std::time::Duration;
 use mpath_core::{
     Direction, Distribution, InjectedError, Injection, IoError, Limits, OpClass, Outcome, PolicyKind, RetryCause,
 };
-use nvme_tcp::target::AnswerFault;
 use nvme_tcp::wire::{AnaState, Status};
+use nvme_tcp_target::AnswerFault;
 
 use crate::discovery_controllers::DiscoveryPlan;
 use crate::fault::{Fault, PlannedFault};

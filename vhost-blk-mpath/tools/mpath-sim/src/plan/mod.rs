@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use mpath_core::{FlowId, GroupConfig, Hedging, PolicyKind, SchedulerKind, Window};
 use nvme_tcp::host::{ControllerConfig, HostIdentity};
-use nvme_tcp::target::QueueLimits;
 use nvme_tcp::wire::{Digests, Nqn, Status};
+use nvme_tcp_target::QueueLimits;
 
 use self::faults::{
     closures, deaf_nodes, discovery_away, drains, faults, faults_of_discovery, faults_of_disks, faults_of_tls,

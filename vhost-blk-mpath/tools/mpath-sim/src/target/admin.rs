@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use nvme_tcp::target::{AdminReply, TargetCommand};
 use nvme_tcp::wire::{
     ActiveList, AdminCommand, CROSS_RESET_DONE, Cns, FeatureId, IdentifyController, IdentifyNamespace,
     NamespaceDescriptors, NumberOfQueues, Status,
 };
+use nvme_tcp_target::{AdminReply, TargetCommand};
 use zerocopy::IntoBytes;
 
 use super::ana::AnaPart;

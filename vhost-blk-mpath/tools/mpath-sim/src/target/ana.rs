@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use nvme_tcp::target::TargetCommand;
 use nvme_tcp::wire::{AdminCommand, AnaGroup, AnaLog, AnaState, LogPage, Sgl};
+use nvme_tcp_target::TargetCommand;
 
 use super::state::{Connection, Role, UnseenLoss};
 use super::{Target, WriteCache};

@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use nvme_tcp::target::{ByteRange, CommandToken, IoScope, IoTask, IoView, TargetCommand, check_io};
 use nvme_tcp::wire::{NvmCommand, Sgl, Status};
+use nvme_tcp_target::{ByteRange, CommandToken, IoScope, IoTask, IoView, TargetCommand, check_io};
 
 use super::state::{ExecutedPart, PendingCommand};
 use super::store::BlockVersion;

@@ -21,8 +21,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-use nvme_tcp::target::{AnswerFaults, Namespace, QueueIdentity, Subsystem, SubsystemConfig, TargetError, TargetQueue};
 use nvme_tcp::wire::{AnaGroup, AnaState, ControllerInstance, PduError};
+use nvme_tcp_target::{AnswerFaults, Namespace, QueueIdentity, Subsystem, SubsystemConfig, TargetError, TargetQueue};
 
 pub(crate) use self::plan::{AnaPlan, CrossResetPlan, IoClose, NamespacePlan, TargetPlan, WriteCache};
 pub(crate) use self::r2t_faults::R2tFault;

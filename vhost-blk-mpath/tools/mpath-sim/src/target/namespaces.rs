@@ -1,7 +1,7 @@
 //! The nodes' reports of namespaces: absent, replaced by others, or grown.
 
-use nvme_tcp::target::Namespace;
 use nvme_tcp::wire::{AdminCommand, Cns, Status};
+use nvme_tcp_target::Namespace;
 
 use super::Target;
 use super::state::{Connection, NamespaceReport, OddIdentity, Role};

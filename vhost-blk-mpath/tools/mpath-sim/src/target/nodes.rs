@@ -1,6 +1,6 @@
 //! Nodes that close their connections, stand still, or lose power.
 
-use nvme_tcp::target::{AnswerFault, FaultyCommands};
+use nvme_tcp_target::{AnswerFault, FaultyCommands};
 
 use super::state::{Connection, DrainCause, PendingCommand, Role};
 use super::{Target, WriteCache};

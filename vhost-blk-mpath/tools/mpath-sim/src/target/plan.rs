@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use nvme_tcp::host::NamespaceIdentity;
-use nvme_tcp::target::{ByteRange, Namespace, QueueLimits};
 use nvme_tcp::wire::{Nqn, Status};
+use nvme_tcp_target::{ByteRange, Namespace, QueueLimits};
 
 /// The volatile write caches of the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

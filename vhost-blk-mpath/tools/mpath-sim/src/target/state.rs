@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use nvme_tcp::target::{CommandToken, IoView, TargetCommand, TargetQueue};
 use nvme_tcp::wire::{AnaState, ControllerInstance, Status};
+use nvme_tcp_target::{CommandToken, IoView, TargetCommand, TargetQueue};
 
 use super::r2t_faults::R2tFault;
 use crate::blocks::Origin;

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use nvme_tcp::target::IoView;
 use nvme_tcp::wire::ControllerInstance;
+use nvme_tcp_target::IoView;
 
 use super::waker::Waker;
 

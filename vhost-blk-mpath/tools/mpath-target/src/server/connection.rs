@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use low_water::LowWater;
-use nvme_tcp::target::{AdminReply, QueueIdentity, TargetAuthentication, TargetCommand, TargetQueue};
 use nvme_tcp::wire::{CROSS_RESET_DONE, FabricsCommand, Opcode, Status};
+use nvme_tcp_target::{AdminReply, QueueIdentity, TargetAuthentication, TargetCommand, TargetQueue};
 use nvme_tls::psk::generated_candidate;
 use rustix::event::PollFlags;
 

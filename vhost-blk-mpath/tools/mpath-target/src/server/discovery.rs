@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use mpath_api::address::Transport;
-use nvme_tcp::target::{QueueLimits, Subsystem};
 use nvme_tcp::wire::{AddressFamily, CNTLID_ANY, DiscoveryEntry, Nqn, SecurityType, SubsystemType, TransportType};
+use nvme_tcp_target::{QueueLimits, Subsystem};
 
 use super::listener::Listener;
 use super::shared::{PortSecurity, Shared};

@@ -2,8 +2,8 @@
 
 use std::io;
 
-use nvme_tcp::target::{CommandToken, IoScope, IoTask, IoView, TargetCommand, TargetQueue, check_io};
 use nvme_tcp::wire::Status;
+use nvme_tcp_target::{CommandToken, IoScope, IoTask, IoView, TargetCommand, TargetQueue, check_io};
 
 use super::shared::Shared;
 

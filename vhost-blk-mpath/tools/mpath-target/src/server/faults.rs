@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use nvme_tcp::target::{AnswerFaults, DigestFaults};
 use nvme_tcp::wire::Status;
+use nvme_tcp_target::{AnswerFaults, DigestFaults};
 
 use super::rate_limiter::RateLimiter;
 use crate::setting::{BLACK_HOLES, BlackHole, CROSS_RESETS, CrossReset, Hold, MAX_DELAY, place};

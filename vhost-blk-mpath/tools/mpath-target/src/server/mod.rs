@@ -23,8 +23,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mpath_api::address::Transport;
-use nvme_tcp::target::{Namespace, QueueLimits, Subsystem, SubsystemConfig};
 use nvme_tcp::wire::{AnaState, Nqn};
+use nvme_tcp_target::{Namespace, QueueLimits, Subsystem, SubsystemConfig};
 
 use crate::config::{Backing, ConfigError, ListenerConfig, NamespaceConfig, TargetConfig};
 use crate::identity;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use nvme_tcp::target::Namespace;
+use nvme_tcp_target::Namespace;
 use uuid::Uuid;
 
 use super::listener::Listener;

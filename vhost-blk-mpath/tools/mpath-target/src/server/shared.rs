@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
-use nvme_tcp::target::{
+use nvme_tcp::wire::{AnaState, ControllerInstance, DiscoveryEntry, Nqn, Status};
+use nvme_tcp_target::{
     AdminReply, CommandToken, ConnectRefusal, IoView, Namespace, QueueIdentity, QueueLimits, Subsystem,
     TargetAuthentication, TargetCommand,
 };
-use nvme_tcp::wire::{AnaState, ControllerInstance, DiscoveryEntry, Nqn, Status};
 use nvme_tls::KeyLookup;
 
 use super::association::Association;

@@ -8,8 +8,8 @@ pub(crate) use text::{BLACK_HOLES, CROSS_RESETS, place, word};
 
 use std::time::Duration;
 
-use nvme_tcp::target::{AnswerFault, FaultyCommands};
 use nvme_tcp::wire::{AnaState, Status};
+use nvme_tcp_target::{AnswerFault, FaultyCommands};
 use uuid::Uuid;
 
 /// The longest time that a command is delayed or held. Every host gives a command up sooner.

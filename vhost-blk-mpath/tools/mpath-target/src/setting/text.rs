@@ -5,8 +5,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use mpath_api::text_serde;
-use nvme_tcp::target::{AnswerFault, FaultyCommands};
 use nvme_tcp::wire::{Opcode, Status};
+use nvme_tcp_target::{AnswerFault, FaultyCommands};
 
 use super::{BlackHole, CrossReset, Hold, MAX_DELAY, Queues, Setting};
 use crate::parse::{ParseError, parse_ana, parse_count, parse_size, parse_time, parse_uuid, parse_word};

@@ -6,7 +6,6 @@ mod ages;
 mod ana_log;
 mod association;
 mod authentication;
-mod concatenation;
 mod connect;
 mod cross_reset;
 mod discovery;

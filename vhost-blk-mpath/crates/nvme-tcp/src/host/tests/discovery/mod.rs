@@ -1,7 +1,6 @@
-//! Discovery sessions with a scripted controller, and with the crate's own target.
+//! Discovery sessions with a scripted controller.
 
 mod controller;
-mod own_target;
 mod referrals;
 mod session;
 
