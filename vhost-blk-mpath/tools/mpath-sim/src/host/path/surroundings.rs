@@ -344,8 +344,10 @@ impl PathSurroundings<IoFailure, ControlSocket, ConnId> for Turn<'_> {
         Ok((!bytes.is_empty()).then_some(bytes))
     }
 
-    /// The reset that follows may overtake it.
-    fn send_term_req(&mut self, _: &mut ControlSocket, _: &[u8]) {}
+    fn send_term_req(&mut self, socket: &mut ControlSocket, term_req: &[u8]) {
+        // A session that has ended can send nothing.
+        let _ = socket.send(self.ctx, term_req);
+    }
 
     fn close(&mut self, socket: ControlSocket) {
         self.close_conn(socket.conn);
