@@ -3,10 +3,7 @@
 use std::future::pending;
 use std::time::Instant;
 
-use mpath_core::PathId;
-use mpath_host::{AssociationId, EndedAssociation, Fences, HeldFence, LiftedFence};
-use nvme_tcp::host::CrossResetOutcome;
-use nvme_tcp::wire::ControllerInstance;
+use mpath_host::{Fences, HeldFence, LiftedFence};
 use tokio::sync::watch;
 use tokio::time::sleep_until;
 
@@ -15,66 +12,23 @@ use tokio::time::sleep_until;
 pub(crate) struct SharedFences(watch::Sender<Fences>);
 
 impl SharedFences {
-    fn change(&self, change: impl FnOnce(&mut Fences, Instant)) {
-        self.0.send_modify(|fences| change(fences, now()));
+    pub(crate) fn change(&self, change: impl FnOnce(&mut Fences)) {
+        self.0.send_modify(change);
     }
 
-    /// Begins the fence of an association. Its sockets are closed, except for those that drain.
-    pub(crate) fn begin(&self, ended: EndedAssociation) {
-        self.change(|fences, now| fences.begin(now, ended));
+    /// The fences. Nothing may change them meanwhile.
+    pub(crate) fn get(&self) -> watch::Ref<'_, Fences> {
+        self.0.borrow()
     }
 
-    /// Records that the draining sockets are closed, and whether the controller has `executed` everything it
-    /// received.
-    pub(crate) fn drained(&self, of: AssociationId, executed: bool) {
-        self.change(|fences, now| fences.drained(now, of, executed));
+    /// The receiver of changes.
+    pub(crate) fn changes(&self) -> watch::Receiver<Fences> {
+        self.0.subscribe()
     }
 
     /// The fences that are not lifted.
     pub(crate) fn held(&self) -> Vec<HeldFence> {
         self.0.borrow().held().collect()
-    }
-
-    /// Adds a live association over which other controllers can be reset, until
-    /// [`withdraw_resets`](Self::withdraw_resets).
-    pub(crate) fn offer_resets(&self, id: AssociationId) {
-        self.change(|fences, _| fences.offer_resets(id));
-    }
-
-    pub(crate) fn withdraw_resets(&self, path: PathId) {
-        self.change(|fences, _| fences.withdraw_resets(path));
-    }
-
-    /// Waits for the next controller to be reset over this path; [`reset_answered`](Self::reset_answered) must
-    /// follow. Cancel-safe.
-    pub(crate) async fn next_reset(&self, path: PathId) -> ControllerInstance {
-        let mut changes = self.0.subscribe();
-        loop {
-            let mut next = None;
-            self.0.send_if_modified(|fences| {
-                next = fences.next_reset(now(), path);
-                next.is_some()
-            });
-            if let Some(next) = next {
-                return next;
-            }
-            changes.changed().await.expect("the sender is this one's own");
-        }
-    }
-
-    /// Records the outcome; `None` if the controller was not asked.
-    pub(crate) fn reset_answered(&self, path: PathId, outcome: Option<CrossResetOutcome>) {
-        self.change(|fences, now| fences.reset_answered(now, path, outcome));
-    }
-
-    /// Waits until the path has no fence.
-    pub(crate) async fn lifted(&self, path: PathId) {
-        let _ = self.0.subscribe().wait_for(|fences| !fences.holds(path)).await;
-    }
-
-    /// Waits until the association has no fence.
-    pub(crate) async fn lifted_of(&self, of: AssociationId) {
-        let _ = self.0.subscribe().wait_for(|fences| !fences.is_held(of)).await;
     }
 
     /// Waits for the next fence to be lifted.
@@ -117,8 +71,10 @@ fn now() -> Instant {
 mod tests {
     use std::time::Duration;
 
-    use mpath_core::Epoch;
-    use mpath_host::LiftedBy;
+    use mpath_core::{Epoch, PathId};
+    use mpath_host::{AssociationId, EndedAssociation, LiftedBy};
+    use nvme_tcp::host::CrossResetOutcome;
+    use nvme_tcp::wire::ControllerInstance;
     use tokio::time::sleep;
 
     use super::*;
@@ -137,23 +93,31 @@ mod tests {
         EndedAssociation { of: id(A), is_clean: false, fence_time: 10 * SECOND, instance: Some(LOST), is_draining }
     }
 
+    /// Waits for the next controller to be reset over this path.
+    async fn next_reset(fences: &SharedFences, path: PathId) -> Option<ControllerInstance> {
+        fences.changes().wait_for(|fences| fences.has_reset(path)).await.unwrap();
+        let mut next = None;
+        fences.change(|fences| next = fences.next_reset(now(), path));
+        next
+    }
+
     #[tokio::test(start_paused = true)]
     async fn another_path_is_asked_when_one_does_not_answer() {
         let fences = SharedFences::default();
         let begun = now();
         // One path is waiting already, another arrives later.
         let silent = async {
-            assert_eq!(fences.next_reset(B).await, LOST);
+            assert_eq!(next_reset(&fences, B).await, Some(LOST));
         };
         let able = async {
             sleep(SECOND).await;
-            fences.offer_resets(id(C));
-            assert_eq!(fences.next_reset(C).await, LOST);
+            fences.change(|fences| fences.offer_resets(id(C)));
+            assert_eq!(next_reset(&fences, C).await, Some(LOST));
             assert_eq!(now() - begun, 2 * SECOND);
-            fences.reset_answered(C, Some(CrossResetOutcome::Done));
+            fences.change(|fences| fences.reset_answered(now(), C, Some(CrossResetOutcome::Done)));
         };
-        fences.offer_resets(id(B));
-        fences.begin(ended(false));
+        fences.change(|fences| fences.offer_resets(id(B)));
+        fences.change(|fences| fences.begin(now(), ended(false)));
         let (lifted, (), ()) = tokio::join!(fences.next_lifted(), silent, able);
         assert_eq!((lifted.of, lifted.by, lifted.after), (id(A), LiftedBy::CrossReset(C), 2 * SECOND));
     }
@@ -161,13 +125,16 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn time_lifts_a_fence_and_wakes_its_waiters() {
         let fences = SharedFences::default();
-        fences.begin(ended(true));
+        fences.change(|fences| fences.begin(now(), ended(true)));
         let drained = async {
             sleep(3 * SECOND).await;
-            fences.drained(id(A), false);
+            fences.change(|fences| fences.drained(now(), id(A), false));
         };
         let begun = now();
-        let (lifted, (), ()) = tokio::join!(fences.next_lifted(), drained, fences.lifted(A));
+        let mut changes = fences.changes();
+        let (lifted, (), waiter) =
+            tokio::join!(fences.next_lifted(), drained, changes.wait_for(|fences| !fences.holds(A)));
+        assert!(waiter.is_ok());
         assert_eq!((lifted.by, now() - begun), (LiftedBy::Time, 13 * SECOND));
     }
 }

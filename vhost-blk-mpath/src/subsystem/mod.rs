@@ -311,7 +311,7 @@ impl Subsystem {
 
     /// How to close connections that still work.
     pub(crate) fn ending(&self) -> CloseMode {
-        if self.config.drain_fence { CloseMode::Drain } else { CloseMode::Reset }
+        CloseMode::with_drain(self.config.drain_fence)
     }
 
     /// Whether the path's controller may cache completed writes that were not flushed.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use mpath_api::address::InterfaceName;
 use mpath_api::config::KeyFile;
-use nvme_tcp::host::{AdminError, ConfigError, ControllerError};
+use nvme_tcp::host::{AdminError, ConfigError};
 use nvme_tcp::wire::Nqn;
 use nvme_tls::psk::DeriveError;
 use nvme_tls::{SetupError, TlsError};
@@ -38,8 +38,6 @@ pub(crate) enum TransportError {
          controller discovery-tls-key-file"
     )]
     Unanswered(#[source] Box<TransportError>),
-    #[error(transparent)]
-    Controller(#[from] ControllerError),
     #[error("TLS handshake failed: {0}")]
     Handshake(#[source] TlsError),
     #[error("connection lost: {0}")]

@@ -1,6 +1,6 @@
 //! Decides: a connection uses TLS (`connect`).
 //!
-//! TCP connections of the control thread: connecting, and moving bytes between a socket and the sans-IO host.
+//! TCP connections of the control thread.
 
 pub(crate) mod connections;
 mod control_socket;
@@ -14,13 +14,9 @@ mod stream;
 mod subsystem_key;
 mod tls;
 
-use std::future::poll_fn;
 use std::time::{Duration, Instant};
 
 use mpath_api::PathAddress;
-use mpath_host::ControllerShutdown;
-use tokio::task::yield_now;
-use tokio::time::sleep_until;
 
 pub(crate) use control_socket::ControlSocket;
 pub(crate) use error::TransportError;
@@ -41,49 +37,6 @@ pub(crate) async fn connect(
     }
 }
 
-/// A controller that ends, with its admin connection.
-pub(crate) struct AdminConnection {
-    socket: ControlSocket,
-    pub(crate) controller: ControllerShutdown,
-}
-
-impl AdminConnection {
-    pub(crate) fn new(socket: ControlSocket, controller: ControllerShutdown) -> Self {
-        Self { socket, controller }
-    }
-
-    /// Runs the controller to its end. Returns whether the end is confirmed. Cancel-safe.
-    pub(crate) async fn confirmed(&mut self) -> Result<bool, TransportError> {
-        loop {
-            if let Some(confirmed) = self.controller.poll_confirmed() {
-                return Ok(confirmed);
-            }
-            self.controller.fill_tx(self.socket.out());
-            // Received bytes come before timeouts, which wait for them.
-            if let Some(bytes) = self.socket.exchange()? {
-                let received = self.controller.receive(Instant::now(), bytes);
-                if let Err(error) = received {
-                    self.controller.term_req().into_iter().for_each(|pdu| self.socket.tell(&pdu));
-                    return Err(error.into());
-                }
-                // A controller that sends without pause must neither block other tasks nor delay its end.
-                if self.controller.next_timeout() <= Instant::now() {
-                    self.controller.handle_timeout(Instant::now())?;
-                }
-                yield_now().await;
-                continue;
-            }
-            let deadline = self.controller.next_timeout();
-            tokio::select! {
-                () = poll_fn(|context| self.socket.poll_ready(context)) => {}
-                () = sleep_until(deadline.into()) => {
-                    self.controller.handle_timeout(Instant::now())?;
-                }
-            }
-        }
-    }
-}
-
 pub(crate) fn far_future() -> Instant {
     const FAR: Duration = Duration::from_secs(24 * 60 * 60);
     Instant::now() + FAR
@@ -91,6 +44,8 @@ pub(crate) fn far_future() -> Instant {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+
     use mpath_host::CONNECT_MAX;
     use nvme_tcp::host::{ControllerConfig, HostController, HostIdentity};
     use nvme_tcp::wire::Digests;
@@ -116,17 +71,22 @@ mod tests {
             authentication: None,
             is_encrypted: false,
         };
-        let socket = connect(&address, None).await.unwrap();
-        let now = Instant::now();
-        let ending = ControllerShutdown::new(now, HostController::new(config, now).unwrap(), 1);
-        let mut admin = AdminConnection::new(socket, ending);
+        let mut socket = connect(&address, None).await.unwrap();
+        let mut controller = HostController::new(config, Instant::now()).unwrap();
+        controller.fill_tx(socket.out());
         let (mut peer, _) = listener.accept().await.unwrap();
         // An ICResp with a length of 24 bytes.
         let bogus = [1, 0, 24, 0, 24, 0, 0, 0];
         peer.write_all(&bogus).await.unwrap();
-        let error = admin.confirmed().await.unwrap_err();
-        assert!(matches!(error, TransportError::Controller(_)), "{error}");
-        drop(admin);
+        let received = loop {
+            match socket.exchange().unwrap() {
+                Some(bytes) => break controller.receive(Instant::now(), bytes),
+                None => poll_fn(|context| socket.poll_ready(context)).await,
+            }
+        };
+        assert!(received.is_err());
+        socket.tell(&controller.term_req().unwrap());
+        drop(socket);
         let mut sent = [0; 128 + 32];
         peer.read_exact(&mut sent).await.unwrap();
         let told = &sent[128..];

@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 
 use mpath_api::config::DiskConfig;
 use mpath_api::{Config, PathAddress};
-use mpath_host::ControllerShutdown;
-use nvme_tcp::host::{ControllerConfig, ControllerEvent, ControllerInfo, HostController, HostIdentity};
+use mpath_host::SHUTDOWN_MAX;
+use nvme_tcp::host::{ControllerConfig, ControllerEvent, HostController, HostIdentity};
 use tokio::task::JoinSet;
 use tokio::time::{sleep_until, timeout};
 
 use crate::discovery::remembered;
 use crate::fence_record::state_file::StateFile;
 use crate::subsystem::controller_config;
-use crate::transport::{AdminConnection, BegunAssociation, ControlSocket, Security, far_future};
+use crate::transport::{BegunAssociation, ControlSocket, Security, far_future};
 
 /// How long the paths of a disk may take.
 const TIME_MAX: Duration = Duration::from_secs(10);
@@ -96,17 +96,24 @@ async fn reach(address: &PathAddress, security: Security, mut config: Controller
         security.begin(address, &config).await.map_err(|error| error.to_string())?;
     config.authentication = authentication;
     let mut controller = HostController::new(config, Instant::now()).map_err(|error| error.to_string())?;
-    let info = connect(&mut socket, &mut controller).await?;
-    let shutdown = ControllerShutdown::new(Instant::now(), controller, 0);
+    let live = |event| if let ControllerEvent::Live(info) = event { Some(info) } else { None };
+    let info = run_until(live, &mut socket, &mut controller).await?;
+    controller.shutdown(Instant::now());
+    let complete = |event| matches!(event, ControllerEvent::ShutdownComplete).then_some(());
     // The controller may not answer.
-    let _ = AdminConnection::new(socket, shutdown).confirmed().await;
+    let _ = timeout(SHUTDOWN_MAX, run_until(complete, &mut socket, &mut controller)).await;
     info.namespaces.iter().try_for_each(|namespace| match namespace {
         Ok(_) => Ok(()),
         Err(error) => Err(error.to_string()),
     })
 }
 
-async fn connect(socket: &mut ControlSocket, controller: &mut HostController) -> Result<ControllerInfo, String> {
+/// Runs a controller until it has the wanted event.
+async fn run_until<T>(
+    wanted: impl Fn(ControllerEvent) -> Option<T>,
+    socket: &mut ControlSocket,
+    controller: &mut HostController,
+) -> Result<T, String> {
     loop {
         controller.fill_tx(socket.out());
         if let Some(bytes) = socket.exchange().map_err(|error| error.to_string())? {
@@ -120,10 +127,8 @@ async fn connect(socket: &mut ControlSocket, controller: &mut HostController) ->
                 }
             }
         }
-        while let Some(event) = controller.poll_event() {
-            if let ControllerEvent::Live(info) = event {
-                return Ok(*info);
-            }
+        if let Some(found) = std::iter::from_fn(|| controller.poll_event()).find_map(&wanted) {
+            return Ok(found);
         }
     }
 }

@@ -1,13 +1,14 @@
 //! The host's side of a subsystem: its paths, their namespaces, the fences of lost associations, and discovery.
 //!
 //! ```text
-//!  orders, sockets, reports of I/O threads ──▶ Path ──▶ actions: connect, write down, give to the I/O threads, take away
-//!                                               │ ended associations                         ▲ what to reset
-//!                                               ▼                                            │
-//!                                            Fences ──────────────────────────────────────── ┘
+//!  orders, sockets, reports of I/O threads ──▶ PathDriver ── connect, record, give to the I/O threads, close ──▶ surroundings
+//!                                               Path  │ ended associations                         ▲ what to reset
+//!                                                     ▼                                            │
+//!                                                  Fences ──────────────────────────────────────── ┘
 //! ```
 //! Sans-IO state machines: no sockets, clocks, threads or randomness. Callers pass in the time and what has happened;
-//! actions and timeouts come out. The daemon runs them over real sockets, the simulator over simulated ones.
+//! actions and timeouts come out. [`PathDriver`] carries out the actions of a path. The daemon runs it over real sockets, the
+//! simulator over simulated ones.
 
 mod controller_shutdown;
 pub mod discovery;
@@ -21,6 +22,7 @@ mod namespace_name;
 mod namespaces;
 mod order;
 mod path;
+mod path_driver;
 mod path_namespaces;
 mod pending_fences;
 mod record;
@@ -28,6 +30,7 @@ mod remembered;
 mod settings;
 #[cfg(test)]
 mod testing;
+mod thread_message;
 mod virtqueues;
 
 use mpath_core::{Epoch, PathId};
@@ -41,7 +44,8 @@ pub use growth::{Growth, GrowthStep};
 pub use held_removals::{RemovablePath, held_removals};
 pub use namespace_name::NamespaceName;
 pub use order::{DesiredState, Order};
-pub use path::{Action, ClosedAssociation, LiveAssociation, Path, PathError, PathTrial, Report};
+pub use path::{Action, ClosedAssociation, LiveAssociation, Path, PathError, PathNews, PathTrial, Report};
+pub use path_driver::{PathDriver, PathSurroundings};
 pub use path_namespaces::{NamespaceStatus, PathNamespaces};
 pub use pending_fences::{PendingFence, PendingFences};
 pub use record::{
@@ -49,7 +53,8 @@ pub use record::{
     RemainingFence, longest_fence,
 };
 pub use remembered::{AnotherRemembered, Remembered};
-pub use settings::{CONNECT_MAX, PathSettings};
+pub use settings::{CONNECT_MAX, PathSettings, SHUTDOWN_MAX};
+pub use thread_message::{IoThreads, ThreadMessage};
 pub use virtqueues::VirtqueueThreads;
 
 /// Identifies an association by its path and its number on that path.

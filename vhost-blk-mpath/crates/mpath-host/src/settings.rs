@@ -9,7 +9,7 @@ pub const CONNECT_MAX: Duration = Duration::from_secs(5);
 
 /// How long the host waits for the answer to a shutdown. A controller that does not answer notices by its keep-alive
 /// timer.
-pub(crate) const SHUTDOWN_MAX: Duration = Duration::from_millis(500);
+pub const SHUTDOWN_MAX: Duration = Duration::from_millis(500);
 
 /// The settings of a path. Only the secrets of [`controller`](Self::controller) change: see
 /// [`Path::set_authentication`](crate::Path::set_authentication).

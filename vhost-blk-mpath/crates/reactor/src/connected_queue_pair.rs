@@ -29,3 +29,11 @@ pub enum CloseMode {
     /// controller may have promised to do that only after it has executed everything it received.
     Drain,
 }
+
+impl CloseMode {
+    /// [`Self::Drain`] or not.
+    #[must_use]
+    pub fn with_drain(drain: bool) -> Self {
+        if drain { Self::Drain } else { Self::Reset }
+    }
+}

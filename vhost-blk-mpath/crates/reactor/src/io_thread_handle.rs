@@ -6,10 +6,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use mpath_core::{
-    AnaState, Association, ClassPolicies, DiskId, Epoch, FlowId, Group, GroupStats, Hedging, Injection, OpClass,
-    PathId, SchedulerSpec, SlowRequest,
+    Association, ClassPolicies, DiskId, FlowId, Group, GroupStats, Hedging, Injection, OpClass, PathId, SchedulerSpec,
+    SlowRequest,
 };
-use nvme_tcp::host::NamespaceLimits;
+use mpath_host::ThreadMessage;
 use sandbox::{RestrictError, ThreadKind, restrict_thread};
 use vhost_user_blk::Queue;
 
@@ -22,7 +22,7 @@ use crate::runnable::Runnable;
 use crate::shutdown::ThreadsShutdown;
 use crate::thread_explanation::ThreadExplanation;
 use crate::wake_channel::{self, WakeSender};
-use crate::{CloseMode, ConnectedQueuePair, IoThreadMessage, PathEvent};
+use crate::{ConnectedQueuePair, IoThreadMessage, PathEvent};
 
 /// The parameters of an I/O thread.
 pub struct IoThreadConfig {
@@ -181,36 +181,9 @@ impl IoThreadHandle {
         self.send(IoThreadMessage::AddPath(path));
     }
 
-    /// Removes a path. Its queue pair must be closed, and the statistics must show nothing in flight, fenced or to be
-    /// flushed. See [`Group::remove_path`].
-    pub fn remove_path(&self, path: PathId) {
-        self.send(IoThreadMessage::RemovePath(path));
-    }
-
     /// Adds this thread's queue pair of a path.
     pub fn path_up(&self, path: PathId, association: Association, link: ConnectedQueuePair) {
         self.send(IoThreadMessage::PathUp { path, association, link: Box::new(link) });
-    }
-
-    /// Closes the queue pair of a path. [`crate::PathEventKind::Closed`] is reported then, unless it was reported
-    /// before.
-    pub fn path_down(&self, path: PathId, epoch: Epoch, close_mode: CloseMode) {
-        self.send(IoThreadMessage::PathDown { path, epoch, close_mode });
-    }
-
-    /// Releases the requests that change data and are in doubt on this association.
-    pub fn fence_lifted(&self, path: PathId, epoch: Epoch) {
-        self.send(IoThreadMessage::FenceLifted { path, epoch });
-    }
-
-    /// Allows a disk's namespace on a path. Send its ANA state next.
-    pub fn add_namespace(&self, path: PathId, epoch: Epoch, disk: DiskId, limits: NamespaceLimits) {
-        self.send(IoThreadMessage::AddNamespace { path, epoch, disk, limits });
-    }
-
-    /// Sets the ANA state of a disk's namespace on a path.
-    pub fn ana_changed(&self, path: PathId, epoch: Epoch, disk: DiskId, state: AnaState) {
-        self.send(IoThreadMessage::Ana { path, epoch, disk, state });
     }
 
     /// Sets the policies, from the next request on. See [`Group::set_policy`].
@@ -256,11 +229,6 @@ impl IoThreadHandle {
     /// Stops or resumes new requests to a path. See [`Group::set_draining`].
     pub fn set_draining(&self, path: PathId, draining: bool) {
         self.send(IoThreadMessage::SetDraining { path, draining });
-    }
-
-    /// Has the controller of a path flush the writes that no flush has covered. See [`Group::begin_write_back`].
-    pub fn write_back(&self, path: PathId) {
-        self.send(IoThreadMessage::WriteBack(path));
     }
 
     /// Calls `reached` from the I/O thread when all earlier messages have been carried out. Never calls it if the
@@ -315,6 +283,11 @@ impl IoThreadHandle {
     fn wait(&self) -> bool {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         thread.is_some_and(|thread| thread.join().expect("a panic aborts the process"))
+    }
+
+    /// Carries out what the control of a path decides.
+    pub fn post(&self, message: ThreadMessage) {
+        self.send(IoThreadMessage::Path(message));
     }
 
     fn send(&self, message: IoThreadMessage) {
@@ -381,7 +354,7 @@ mod tests {
         assert_eq!(stats(&thread).paths[0].injections, 0);
         thread.add_path(PathId(5));
         assert_eq!(stats(&thread).paths.len(), 2);
-        thread.remove_path(PathId(0));
+        thread.post(ThreadMessage::RemovePath(PathId(0)));
         assert!(stats(&thread).path(PathId(0)).is_none() && stats(&thread).path(PathId(5)).is_some());
         let (reply, reached) = mpsc::channel();
         thread.barrier(Box::new(move || reply.send(()).unwrap()));

@@ -5,17 +5,17 @@ use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
 use mpath_core::{
-    AnaState, Association, ClassPolicies, DiskId, Epoch, FlowId, GroupStats, Hedging, Injection, OpClass, PathId,
-    SchedulerSpec, SlowRequest,
+    Association, ClassPolicies, DiskId, FlowId, GroupStats, Hedging, Injection, OpClass, PathId, SchedulerSpec,
+    SlowRequest,
 };
-use nvme_tcp::host::NamespaceLimits;
+use mpath_host::ThreadMessage;
 use vhost_user_blk::Queue;
 
-use crate::connected_queue_pair::{CloseMode, ConnectedQueuePair};
+use crate::connected_queue_pair::ConnectedQueuePair;
 use crate::disk_queues::{DiskQueues, DrainTime};
 use crate::thread_explanation::ThreadExplanation;
 
-/// An instruction to an I/O thread. A method of [`IoThreadHandle`](crate::IoThreadHandle) sends each of them.
+/// An instruction to an I/O thread. [`IoThreadHandle`](crate::IoThreadHandle) sends it.
 #[expect(missing_docs, reason = "the types of the fields say what they are")]
 pub enum IoThreadMessage<S = OwnedFd> {
     /// Serve a virtqueue of the disk as `flow`.
@@ -32,19 +32,10 @@ pub enum IoThreadMessage<S = OwnedFd> {
     ResumeDisk(DiskId),
     /// Add a path that is not up.
     AddPath(PathId),
-    /// Remove a path. See [`mpath_core::Group::remove_path`].
-    RemovePath(PathId),
     /// Use a queue pair of a path. It is connected and ready, with its socket in blocking mode.
     PathUp { path: PathId, association: Association, link: Box<ConnectedQueuePair<S>> },
-    /// Close the queue pair of an association that has ended or ends, and report
-    /// [`PathEventKind::Closed`](crate::PathEventKind::Closed).
-    PathDown { path: PathId, epoch: Epoch, close_mode: CloseMode },
-    /// Commands sent under this association can no longer change data.
-    FenceLifted { path: PathId, epoch: Epoch },
-    /// The disk's namespace can be used on this path.
-    AddNamespace { path: PathId, epoch: Epoch, disk: DiskId, limits: NamespaceLimits },
-    /// The ANA state of the disk's namespace on this path.
-    Ana { path: PathId, epoch: Epoch, disk: DiskId, state: AnaState },
+    /// What the control of a path decides.
+    Path(ThreadMessage),
     /// Set the policies, from the next request on.
     SetPolicy(Box<ClassPolicies>),
     /// Set the scheduler, from the next request on.
@@ -63,8 +54,6 @@ pub enum IoThreadMessage<S = OwnedFd> {
     EndInjection { path: PathId, class: Option<OpClass> },
     /// Stop or resume new requests to a path.
     SetDraining { path: PathId, draining: bool },
-    /// Have the controller of a path flush the writes that no flush has covered.
-    WriteBack(PathId),
     /// Call back when all earlier messages have been carried out.
     Barrier(Box<dyn FnOnce() + Send>),
     /// Call back when the disk is settled: none of its requests that were given up can still change data.
@@ -81,4 +70,10 @@ pub enum IoThreadMessage<S = OwnedFd> {
     WhenWrittenBack(Box<dyn FnOnce() + Send>),
     /// Close the connections once drain and flushes are over, and end. Comes after [`Self::Shutdown`].
     End,
+}
+
+impl<S> From<ThreadMessage> for IoThreadMessage<S> {
+    fn from(message: ThreadMessage) -> Self {
+        Self::Path(message)
+    }
 }

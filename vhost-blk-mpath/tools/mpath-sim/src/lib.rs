@@ -9,7 +9,7 @@
 //! ```text
 //!  Machine ── virtqueues ──→ IoThread ── SimulatedRing ──→ Net ──→ Target (TargetQueue, Subsystem) ──→ Store
 //!     │                        ↑ Message    PathEvent ↓     ↑                                            │
-//!     │                      PathTask (mpath_host::Path), Fences, Discovery ◀── DiscoveryControllers     │
+//!     │                      PathTask (its PathDriver), Fences, Discovery ◀── DiscoveryControllers       │
 //!     └────────────────→ Checker ←── bytes on the wire ────────────────────────────────────────────────────┘
 //! ```
 

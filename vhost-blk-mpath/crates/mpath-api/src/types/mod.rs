@@ -31,8 +31,8 @@ mod upgrade;
 
 use std::fmt;
 
-use mpath_core::{ClassPolicies, SchedulerSpec};
 pub use mpath_core::{AnaState, FlushTarget, Opinion, PathId, Stages, WaitCause, Waiting};
+use mpath_core::{ClassPolicies, SchedulerSpec};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

@@ -1,15 +1,15 @@
-//! Actions that a path asks of its caller, and reports of I/O threads to the path.
+//! Actions that a path asks of its driver.
 
 use std::time::{Duration, Instant};
 
 use mpath_core::{Association, Epoch, PathId};
 use nvme_tcp::host::{ControllerInfo, CrossResetOutcome, HostController, HostQueue};
 
-use super::PathError;
+use super::PathNews;
 use crate::disks::NamespaceUpdate;
 use crate::{AssociationId, ControllerShutdown, EndedAssociation};
 
-/// An action that the caller has to do for a path, in the order given.
+/// An action that [`PathDriver`](crate::PathDriver) carries out for a path, in the order given.
 #[derive(Debug)]
 pub enum Action<E: std::error::Error> {
     /// Connect a socket for this queue; 0 is the admin queue.
@@ -51,7 +51,8 @@ pub enum Action<E: std::error::Error> {
         /// The change.
         update: NamespaceUpdate,
     },
-    /// The association is over: have every I/O thread close its queue pair and report [`Report::Closed`].
+    /// The association is over: have every I/O thread close its queue pair and report
+    /// [`Report::Closed`](super::Report::Closed).
     CloseQueues {
         /// The number of the association.
         epoch: Epoch,
@@ -68,35 +69,13 @@ pub enum Action<E: std::error::Error> {
     AskThreads,
     /// Have one I/O thread send a flush for the writes that the controller of the path may cache.
     WriteBack,
-    /// The path owes answers and is silent.
-    Suspect,
-    /// The path answers again.
-    Recovered,
-    /// The controller was found to accept no larger transfer than this.
-    SmallerTransfer {
-        /// The limit of one command.
-        bytes: u32,
-    },
-    /// The path is being connected after it was disabled, refused or given up.
-    Connecting,
-    /// The path was lost, or an attempt to connect it failed. It reconnects by itself.
-    Failed(PathError<E>),
-    /// The path leads elsewhere. It reconnects only after an order.
-    Refused(PathError<E>),
-    /// The path had no connection for `ctrl-loss-tmo`. It reconnects only after an order.
-    GaveUp {
-        /// The value of `ctrl-loss-tmo`.
-        after: Duration,
-    },
-    /// The path has no association, as ordered.
-    Disabled,
-    /// The path has no association and gets none: its removal has begun.
-    RemovalBegun,
+    /// Tell those who watch the path.
+    News(PathNews<E>),
     /// Wait until the fences of the path are lifted. [`removal_step_done`](super::Path::removal_step_done) follows.
     AwaitFences,
     /// Have every I/O thread remove the path. [`removal_step_done`](super::Path::removal_step_done) follows.
     RemoveFromThreads,
-    /// The removal is complete: forget the path.
+    /// The removal is complete.
     RemovalDone,
 }
 
@@ -154,31 +133,4 @@ impl ClosedAssociation {
         };
         (ended, queues.map(|queues| ControllerShutdown::new(now, admin, queues)))
     }
-}
-
-/// What an I/O thread reports about an association.
-#[derive(Debug)]
-pub enum Report<E> {
-    /// The queue pair has failed; [`Report::Closed`] follows.
-    Lost(E),
-    /// The queue pair is closed. All its requests are queued again or held.
-    Closed {
-        /// The sending side of the socket is shut down, and the socket is still open.
-        drains: bool,
-        /// Commands that change data were unanswered.
-        in_doubt: bool,
-    },
-    /// The path owes answers and was silent for too long.
-    Suspect,
-    /// The path has answered and is no longer suspect.
-    Recovered,
-    /// A command ended with an ANA error.
-    AnaError,
-    /// A command ended because the controller does not have the namespace.
-    InvalidNamespace,
-    /// The controller reports no MDTS and has refused larger reads or writes.
-    SmallerTransfer {
-        /// The limit of one command.
-        bytes: u32,
-    },
 }

@@ -10,7 +10,7 @@ use mpath_core::Epoch;
 use nvme_tcp::host::{ControllerEvent, ControllerInfo, HostController};
 
 use super::outstanding::{CheckStep, OutstandingCheck};
-use super::{Action, ClosedAssociation, PathError, Report};
+use super::{Action, ClosedAssociation, PathError, PathNews, Report};
 use crate::disks::Disks;
 use crate::namespaces::Namespaces;
 use crate::order::{DesiredState, Order};
@@ -74,13 +74,13 @@ impl<E: Error> Live<E> {
     pub(super) fn reported(
         &mut self,
         now: Instant,
-        report: Report<E>,
+        report: Report<E, ()>,
         max_transfer_bytes: &mut Option<u32>,
         actions: &mut VecDeque<Action<E>>,
     ) {
         match report {
             Report::Lost(error) => self.lose(PathError::Lost(error)),
-            Report::Closed { drains, in_doubt } => self.closed.add(drains, in_doubt),
+            Report::Closed { draining, in_doubt } => self.closed.add(draining.is_some(), in_doubt),
             Report::AnaError => {
                 self.namespaces.ana_log_requested();
                 self.admin.reread_ana(now);
@@ -90,17 +90,18 @@ impl<E: Error> Live<E> {
             Report::SmallerTransfer { bytes } => {
                 if max_transfer_bytes.is_none_or(|known| bytes < known) {
                     *max_transfer_bytes = Some(bytes);
-                    actions.push_back(Action::SmallerTransfer { bytes });
+                    actions.push_back(Action::News(PathNews::SmallerTransfer { bytes }));
                 }
             }
             Report::Suspect => {
                 self.suspicious += 1;
-                actions.extend((self.suspicious == 1).then_some(Action::Suspect));
+                actions.extend((self.suspicious == 1).then_some(Action::News(PathNews::Suspect)));
             }
             Report::Recovered => {
                 self.suspicious -= 1;
-                actions.extend((self.suspicious == 0).then_some(Action::Recovered));
+                actions.extend((self.suspicious == 0).then_some(Action::News(PathNews::Recovered)));
             }
+            Report::DigestError | Report::CommandError(_) => {}
         }
     }
 
@@ -228,9 +229,9 @@ pub(super) struct Closing<E: Error> {
 }
 
 impl<E: Error> Closing<E> {
-    pub(super) fn reported(&mut self, report: &Report<E>) {
-        if let Report::Closed { drains, in_doubt } = *report {
-            self.closed.add(drains, in_doubt);
+    pub(super) fn reported(&mut self, report: &Report<E, ()>) {
+        if let Report::Closed { draining, in_doubt } = *report {
+            self.closed.add(draining.is_some(), in_doubt);
         }
     }
 

@@ -21,9 +21,11 @@ mod action;
 mod connecting;
 mod error;
 mod live;
+mod news;
 mod outstanding;
+mod report;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod trial;
 
 use std::collections::VecDeque;
@@ -32,11 +34,13 @@ use std::time::Instant;
 use mpath_core::{Epoch, PathId, PathStats};
 use nvme_tcp::Authentication;
 
-pub use self::action::{Action, ClosedAssociation, LiveAssociation, Report};
+pub use self::action::{Action, ClosedAssociation, LiveAssociation};
 use self::connecting::Connecting;
 pub use self::error::PathError;
 use self::live::{Closing, Live};
+pub use self::news::PathNews;
 use self::outstanding::RECHECK_INTERVAL;
+pub use self::report::Report;
 pub use self::trial::PathTrial;
 use crate::AssociationId;
 use crate::ControllerShutdown;
@@ -222,7 +226,13 @@ impl<E: std::error::Error> Path<E> {
     }
 
     /// Takes an I/O thread's report about the association of that number.
-    pub fn reported(&mut self, now: Instant, epoch: Epoch, report: Report<E>) {
+    pub fn reported(&mut self, now: Instant, epoch: Epoch, report: Report<E, ()>) {
+        // These are news even if the association is over.
+        match report {
+            Report::DigestError => self.actions.push_back(Action::News(PathNews::DigestError)),
+            Report::CommandError(status) => self.actions.push_back(Action::News(PathNews::CommandError(status))),
+            _ => {}
+        }
         if epoch != self.epoch {
             return;
         }
@@ -374,19 +384,19 @@ impl<E: std::error::Error> Path<E> {
         match (&self.phase, self.order.wanted) {
             (_, DesiredState::Removed { .. }) => {
                 self.phase = PathPhase::Removing(Removal::AwaitingFences);
-                self.actions.extend([Action::RemovalBegun, Action::AwaitFences]);
+                self.actions.extend([Action::News(PathNews::RemovalBegun), Action::AwaitFences]);
             }
             (PathPhase::Refused | PathPhase::GaveUp, _) if !is_ordered => return false,
             (PathPhase::Disabled, DesiredState::Disabled) => return false,
             (_, DesiredState::Disabled) => {
                 self.phase = PathPhase::Disabled;
-                self.actions.push_back(Action::Disabled);
+                self.actions.push_back(Action::News(PathNews::Disabled));
             }
             (PathPhase::Waiting { until }, _) if now < *until && !is_ordered => return false,
             (phase, _) => {
                 if !matches!(phase, PathPhase::Waiting { .. }) {
                     self.down_since = now;
-                    self.actions.push_back(Action::Connecting);
+                    self.actions.push_back(Action::News(PathNews::Connecting));
                 }
                 self.epoch.0 += 1;
                 self.attempt_began = Some(now);
@@ -406,10 +416,10 @@ impl<E: std::error::Error> Path<E> {
             self.actions.push_back(Action::RemoveRecord { epoch: self.epoch });
         }
         if error.is_refusal() {
-            self.actions.push_back(Action::Refused(error));
+            self.actions.push_back(Action::News(PathNews::Refused(error)));
             self.phase = PathPhase::Refused;
         } else {
-            self.actions.push_back(Action::Failed(error));
+            self.actions.push_back(Action::News(PathNews::Failed(error)));
             self.rest(now);
         }
     }
@@ -420,7 +430,7 @@ impl<E: std::error::Error> Path<E> {
         if let Some(ctrl_loss_tmo) = self.settings.ctrl_loss_tmo {
             let left = ctrl_loss_tmo.saturating_sub(now - self.down_since);
             if left.is_zero() {
-                self.actions.push_back(Action::GaveUp { after: ctrl_loss_tmo });
+                self.actions.push_back(Action::News(PathNews::GaveUp { after: ctrl_loss_tmo }));
                 self.phase = PathPhase::GaveUp;
                 return;
             }
@@ -437,7 +447,7 @@ impl<E: std::error::Error> Path<E> {
         self.phase = PathPhase::Waiting { until: now };
         let Some(error) = end.into_error() else {
             // The order may have been withdrawn meanwhile.
-            self.actions.extend((!self.order.wanted.is_end()).then_some(Action::Connecting));
+            self.actions.extend((!self.order.wanted.is_end()).then_some(Action::News(PathNews::Connecting)));
             return;
         };
         if matches!(error, PathError::Reset) {
@@ -445,7 +455,7 @@ impl<E: std::error::Error> Path<E> {
         }
         // The cause is known and over, so other disks need not wait for the reconnect delay.
         let at_once = matches!(error, PathError::Reset | PathError::Changed { .. });
-        self.actions.push_back(Action::Failed(error));
+        self.actions.push_back(Action::News(PathNews::Failed(error)));
         if !at_once {
             self.rest(now);
         }

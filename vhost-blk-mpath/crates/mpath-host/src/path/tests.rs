@@ -18,22 +18,41 @@ struct Rig {
     disks: Known,
 }
 
+/// A live path in its eighth association, with a queue pair in each I/O thread.
+pub(crate) fn live(now: Instant, settings: PathSettings, disks: &mut Known) -> Path<Failed> {
+    let threads = usize::from(settings.controller.io_queues);
+    let info = controller(&[namespace()]);
+    let namespaces = Namespaces::new(&info, disks.admit(&info).unwrap()).unwrap();
+    let admin = HostController::new(settings.controller.clone(), now).unwrap();
+    let mut path = Path::new(now, ID, Epoch(8), Order::default(), settings);
+    path.phase = PathPhase::Live(Box::new(Live::new(admin, info, namespaces, threads)));
+    path
+}
+
+/// A path whose association is being recorded.
+pub(crate) fn being_recorded(now: Instant, settings: PathSettings) -> Path<Failed> {
+    let mut path = Path::new(now, ID, Epoch(7), Order::default(), settings);
+    path.phase = PathPhase::Connecting(Box::new(Connecting::being_recorded(now)));
+    path
+}
+
+/// The statistics of a draining path that is idle, or not.
+pub(crate) fn draining_stats(now: Instant, is_idle: bool) -> PathStats {
+    let mut group = Group::new(now, GroupConfig::default(), &[SharedDisk::default()]);
+    group.add_path(ID, PathConfig::default());
+    group.set_draining(now, ID, true);
+    PathStats { flushes_open: u64::from(!is_idle), ..group.stats(now).path(ID).unwrap().clone() }
+}
+
 impl Rig {
     fn new(settings: PathSettings) -> Self {
         let (now, disks) = (Instant::now(), Known::new(&[namespace()]));
         Self { now, path: Path::new(now, ID, Epoch(7), Order::default(), settings), disks }
     }
 
-    /// A live path in its eighth association, with a queue pair in each I/O thread.
     fn live(settings: PathSettings) -> Self {
-        let threads = usize::from(settings.controller.io_queues);
         let mut rig = Self::new(settings);
-        let info = controller(&[namespace()]);
-        let admitted = rig.disks.admit(&info).unwrap();
-        let namespaces = Namespaces::new(&info, admitted).unwrap();
-        let admin = HostController::new(rig.path.settings.controller.clone(), rig.now).unwrap();
-        rig.path.epoch = Epoch(8);
-        rig.path.phase = PathPhase::Live(Box::new(Live::new(admin, info, namespaces, threads)));
+        rig.path = live(rig.now, rig.path.settings, &mut rig.disks);
         rig
     }
 
@@ -42,6 +61,7 @@ impl Rig {
         let mut words = Vec::new();
         while let Some(action) = self.path.poll(self.now, &mut self.disks) {
             words.push(match action {
+                Action::News(news) => format!("{news:?}"),
                 Action::Ended(left) => format!("Ended clean {} drains {}", left.is_clean, left.is_draining),
                 action => format!("{action:?}"),
             });
@@ -62,11 +82,7 @@ impl Rig {
 
     /// The I/O threads answer that the draining path is idle, or not.
     fn idle(&mut self, is_idle: bool) -> Vec<String> {
-        let mut group = Group::new(self.now, GroupConfig::default(), &[SharedDisk::default()]);
-        group.add_path(ID, PathConfig::default());
-        group.set_draining(self.now, ID, true);
-        let stats = PathStats { flushes_open: u64::from(!is_idle), ..group.stats(self.now).path(ID).unwrap().clone() };
-        self.path.threads_answered(self.now, Some(&stats));
+        self.path.threads_answered(self.now, Some(&draining_stats(self.now, is_idle)));
         self.poll()
     }
 
@@ -75,13 +91,13 @@ impl Rig {
         self.poll()
     }
 
-    fn report(&mut self, report: Report<Failed>) -> Vec<String> {
+    fn report(&mut self, report: Report<Failed, ()>) -> Vec<String> {
         self.path.reported(self.now, Epoch(8), report);
         self.poll()
     }
 
     fn closed(&mut self, drains: bool, in_doubt: bool) -> Vec<String> {
-        self.report(Report::Closed { drains, in_doubt })
+        self.report(Report::Closed { draining: drains.then_some(()), in_doubt })
     }
 }
 
@@ -254,7 +270,7 @@ fn a_lost_path_reconnects_when_all_threads_have_closed_it() {
     let mut rig = Rig::live(PathSettings { drain_fence: true, ..settings(2) });
     assert_eq!(rig.report(Report::Lost(Failed)), ["CloseQueues { epoch: Epoch(8), drain: true }"]);
     assert!(rig.closed(false, true).is_empty());
-    rig.path.reported(rig.now, Epoch(7), Report::Closed { drains: true, in_doubt: false });
+    rig.path.reported(rig.now, Epoch(7), Report::Closed { draining: Some(()), in_doubt: false });
     assert!(rig.after(1000 * RECONNECT_DELAY).is_empty(), "an older association's says nothing");
     assert_eq!(rig.disks.downs, 0, "an I/O thread may still use it");
     assert_eq!(rig.closed(true, false), ["Ended clean false drains false", "Failed(Lost(Failed))"]);
@@ -294,7 +310,7 @@ fn reports_of_several_threads_are_passed_on_once() {
 #[test]
 fn an_association_that_cannot_be_recorded_is_not_used() {
     let mut rig = Rig::new(settings(1));
-    rig.path.phase = PathPhase::Connecting(Box::new(Connecting::being_recorded(rig.now)));
+    rig.path = being_recorded(rig.now, settings(1));
     // An association that is being recorded is not abandoned halfway.
     assert!(rig.order(DesiredState::Removed { at_once: true }).is_empty());
     rig.path.recorded(rig.now, Err(Failed));

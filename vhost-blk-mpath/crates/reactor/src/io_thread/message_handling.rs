@@ -4,6 +4,7 @@ use std::io;
 use std::time::Instant;
 
 use mpath_core::{DiskId, PathConfig};
+use mpath_host::ThreadMessage;
 
 use super::drain::SHUTDOWN_DRAIN_MAX;
 use super::virtqueues::Stopping;
@@ -11,7 +12,7 @@ use super::{DiskState, IoThread};
 use crate::connection::{Connection, Tokens};
 use crate::ring::Ring;
 use crate::ring_token::RingToken;
-use crate::{IoThreadMessage, LossReason, PathEvent, PathEventKind};
+use crate::{CloseMode, IoThreadMessage, LossReason, PathEvent, PathEventKind};
 
 impl<R: Ring> IoThread<R> {
     /// Carries out a message of another thread.
@@ -52,13 +53,6 @@ impl<R: Ring> IoThread<R> {
             IoThreadMessage::SuspendDisk(disk) => self.disk_to_hold(disk).is_suspended = true,
             IoThreadMessage::ResumeDisk(disk) => self.disk_to_hold(disk).is_suspended = false,
             IoThreadMessage::AddPath(path) => self.group.add_path(path, PathConfig::default()),
-            IoThreadMessage::RemovePath(path) => {
-                assert!(
-                    !self.connections.contains_key(&path),
-                    "a path is removed after its last connection was closed"
-                );
-                self.group.remove_path(path);
-            }
             IoThreadMessage::PathUp { path, association, link } => {
                 assert!(!self.connections.contains_key(&path), "a path comes up after its last connection was closed");
                 let tokens = Tokens {
@@ -83,26 +77,7 @@ impl<R: Ring> IoThread<R> {
                     }
                 }
             }
-            IoThreadMessage::PathDown { path, epoch, close_mode } => {
-                // If there is no connection here, it was closed before, and its end was reported then.
-                if self.connections.get(&path).is_some_and(|connection| connection.epoch == epoch) {
-                    self.close(now, path, close_mode);
-                }
-            }
-            IoThreadMessage::FenceLifted { path, epoch } => {
-                self.requests.fence_lifted(path, epoch);
-                self.group.fence_lifted(now, path, epoch);
-            }
-            IoThreadMessage::AddNamespace { path, epoch, disk, limits } => {
-                if let Some(connection) = self.connections.get_mut(&path).filter(|link| link.epoch == epoch) {
-                    connection.add_namespace(disk, limits);
-                }
-            }
-            IoThreadMessage::Ana { path, epoch, disk, state } => {
-                if self.connections.get(&path).is_some_and(|connection| connection.epoch == epoch) {
-                    self.group.ana_changed(now, path, disk, state);
-                }
-            }
+            IoThreadMessage::Path(message) => self.handle_path(now, message),
             IoThreadMessage::SetPolicy(policies) => self.group.set_policy(*policies),
             IoThreadMessage::SetScheduler(scheduler) => self.group.set_scheduler(*scheduler),
             IoThreadMessage::SetWeight { disk, weight } => self.group.set_weight(disk, weight),
@@ -114,7 +89,6 @@ impl<R: Ring> IoThread<R> {
             IoThreadMessage::ClearInjection(path) => self.group.clear_injection(now, path),
             IoThreadMessage::EndInjection { path, class } => self.group.end_injection(now, path, class),
             IoThreadMessage::SetDraining { path, draining } => self.group.set_draining(now, path, draining),
-            IoThreadMessage::WriteBack(path) => self.write_backs.begin(now, &mut self.group, path),
             IoThreadMessage::Barrier(reached) => reached(),
             IoThreadMessage::WhenSettled { disk, settled } => self.settle_callbacks.push((disk, settled)),
             IoThreadMessage::Stats(reply) => reply(self.stats(now)),
@@ -136,6 +110,39 @@ impl<R: Ring> IoThread<R> {
             }
         }
         Ok(())
+    }
+
+    fn handle_path(&mut self, now: Instant, message: ThreadMessage) {
+        match message {
+            ThreadMessage::RemovePath(path) => {
+                assert!(
+                    !self.connections.contains_key(&path),
+                    "a path is removed after its last connection was closed"
+                );
+                self.group.remove_path(path);
+            }
+            ThreadMessage::PathDown { path, epoch, drain } => {
+                // If there is no connection here, it was closed before, and its end was reported then.
+                if self.connections.get(&path).is_some_and(|connection| connection.epoch == epoch) {
+                    self.close(now, path, CloseMode::with_drain(drain));
+                }
+            }
+            ThreadMessage::FenceLifted { path, epoch } => {
+                self.requests.fence_lifted(path, epoch);
+                self.group.fence_lifted(now, path, epoch);
+            }
+            ThreadMessage::AddNamespace { path, epoch, disk, limits } => {
+                if let Some(connection) = self.connections.get_mut(&path).filter(|link| link.epoch == epoch) {
+                    connection.add_namespace(disk, limits);
+                }
+            }
+            ThreadMessage::Ana { path, epoch, disk, state } => {
+                if self.connections.get(&path).is_some_and(|connection| connection.epoch == epoch) {
+                    self.group.ana_changed(now, path, disk, state);
+                }
+            }
+            ThreadMessage::WriteBack(path) => self.write_backs.begin(now, &mut self.group, path),
+        }
     }
 
     fn disk_to_hold(&mut self, disk: DiskId) -> &mut DiskState {

@@ -5,6 +5,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use mpath_core::{AnaState, AnaStates, Association, Epoch, GroupConfig, PathConfig, SharedDisk};
+use mpath_host::ThreadMessage;
 
 use super::*;
 use crate::disk_queues::DRAIN_MAX;
@@ -158,7 +159,7 @@ fn requests_on_a_path_stay_until_its_fence_lifts() {
         test.thread.finish_turn(test.now).unwrap();
     }
     assert_eq!(test.thread.requests.len(), usize::from(DEPTH));
-    let lifted = IoThreadMessage::FenceLifted { path: PATH, epoch: Epoch(1) };
+    let lifted = ThreadMessage::FenceLifted { path: PATH, epoch: Epoch(1) }.into();
     test.thread.handle(test.now, lifted).unwrap();
     // A path is there again. Requests that were given up are not sent on it.
     let (mut controller, link) = Controller::connect();
@@ -309,7 +310,8 @@ fn drains(send: i32, receive: i32, has_ended: bool) -> bool {
     thread.finish_turn(now).unwrap();
     let unsent = i32::try_from(thread.ring().sends(SOCKET).expect("the write is being sent")).unwrap();
     let close_mode = CloseMode::Drain;
-    thread.handle(now, IoThreadMessage::PathDown { path: PATH, epoch: Epoch(1), close_mode }).unwrap();
+    let drain = close_mode == CloseMode::Drain;
+    thread.handle(now, ThreadMessage::PathDown { path: PATH, epoch: Epoch(1), drain }.into()).unwrap();
     if has_ended {
         thread.ring().ended(SOCKET);
     }

@@ -4,6 +4,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use mpath_core::{AnaState, Association, Epoch, Group, GroupConfig, PathConfig, PathId, SharedDisk};
+use mpath_host::ThreadMessage;
 
 use super::{Controller, DISK, FLOW, Guest, TIMEOUT, start_queue};
 use crate::{CloseMode, DiskQueues, IoThreadConfig, IoThreadHandle, PathEvent, PathEventKind};
@@ -39,7 +40,7 @@ impl Rig {
 
     /// Closes the path and returns its [`PathEventKind::Closed`].
     pub(crate) fn close(&self, close_mode: CloseMode) -> PathEventKind {
-        self.thread.path_down(PATH, EPOCH, close_mode);
+        self.thread.post(ThreadMessage::PathDown { path: PATH, epoch: EPOCH, drain: close_mode == CloseMode::Drain });
         loop {
             match self.events.recv_timeout(TIMEOUT).unwrap().kind {
                 closed @ PathEventKind::Closed { .. } => return closed,

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use mpath_core::{
     AnaState, Association, Direction, Epoch, Group, GroupConfig, Injection, PathConfig, PathId, SharedDisk,
 };
-
+use mpath_host::ThreadMessage;
 use nvme_tcp::wire::Status;
 
 use crate::testing::{Controller, DISK, FLOW, Guest, TIMEOUT, eventually, start_queue};
-use crate::{CloseMode, DiskQueues, IoThreadConfig, IoThreadHandle};
+use crate::{DiskQueues, IoThreadConfig, IoThreadHandle};
 
 const PATH: PathId = PathId(0);
 const QUEUE_DEPTH: u16 = 15;
@@ -115,7 +115,7 @@ fn give_up_flush(answer_is_stalled: bool) {
     let disk = SharedDisk::default();
     let (thread, mut controller) = start(&disk);
     let mut guest = written(&thread, &mut controller);
-    thread.path_down(PATH, Epoch(1), CloseMode::Reset);
+    thread.post(ThreadMessage::PathDown { path: PATH, epoch: Epoch(1), drain: false });
     eventually("the write is lost", || disk.unflushed.has_known_loss());
     let (mut other, link) = Controller::connect();
     thread.add_path(PathId(1));

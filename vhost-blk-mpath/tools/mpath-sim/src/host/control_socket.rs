@@ -14,11 +14,12 @@ pub(super) struct ControlSocket {
     pub(super) conn: ConnId,
     session: Option<Session>,
     out: VecDeque<u8>,
+    received: Vec<u8>,
 }
 
 impl ControlSocket {
     pub(super) fn new(conn: ConnId, session: Option<Session>) -> Self {
-        Self { conn, session, out: VecDeque::new() }
+        Self { conn, session, out: VecDeque::new(), received: Vec::new() }
     }
 
     /// Goes on with the handshakes of TCP and TLS. Returns whether they are over.
@@ -56,19 +57,18 @@ impl ControlSocket {
     }
 
     /// Takes up to `most` bytes off the socket at a time. Returns none if no more have arrived.
-    pub(super) fn receive(&mut self, ctx: &mut Ctx, most: usize) -> Result<Vec<u8>, IoFailure> {
-        let mut plain = vec![0; 16 * 1024];
+    pub(super) fn receive(&mut self, ctx: &mut Ctx, most: usize) -> Result<&[u8], IoFailure> {
         loop {
-            if let Some(session) = &mut self.session
-                && let bytes @ 1.. = session.read(&mut plain).map_err(|_| IoFailure)?
-            {
-                plain.truncate(bytes);
-                return Ok(plain);
+            if let Some(session) = &mut self.session {
+                self.received.resize(16 * 1024, 0);
+                if let bytes @ 1.. = session.read(&mut self.received).map_err(|_| IoFailure)? {
+                    return Ok(&self.received[..bytes]);
+                }
             }
-            let bytes = ctx.net.receive(&mut ctx.clock, self.conn, Side::Host, most);
+            self.received = ctx.net.receive(&mut ctx.clock, self.conn, Side::Host, most);
             match &mut self.session {
-                Some(session) if !bytes.is_empty() => session.receive(&bytes),
-                _ => return Ok(bytes),
+                Some(session) if !self.received.is_empty() => session.receive(&self.received),
+                _ => return Ok(&self.received),
             }
         }
     }

@@ -4,11 +4,9 @@ use std::time::{Duration, Instant};
 
 use mpath_core::{Epoch, PathId};
 use mpath_host::{
-    AssociationId, DaemonRun, DiskShutdown, EndedAssociation, InheritedFence, LiftedBy, NamespaceName, Record,
-    RecordContent, RecordedAssociation, RemainingFence,
+    AssociationId, DaemonRun, DiskShutdown, InheritedFence, LiftedBy, NamespaceName, Record, RecordContent,
+    RecordedAssociation, RemainingFence,
 };
-use nvme_tcp::host::CrossResetOutcome;
-use nvme_tcp::wire::ControllerInstance;
 
 use super::plan::HostPlan;
 use super::process::Process;
@@ -24,7 +22,7 @@ pub(super) struct RecordFiles(pub(super) Vec<RecordContent>);
 #[derive(Debug)]
 pub(crate) struct Fences {
     /// The shipping fences.
-    inner: mpath_host::Fences,
+    pub(super) inner: mpath_host::Fences,
     /// By disk.
     records: Vec<Record>,
     run: DaemonRun,
@@ -144,45 +142,6 @@ impl Fences {
     /// The inherited fence of a disk is over.
     pub(super) fn forget_inherited(&mut self, disk: usize) {
         self.change_record(disk, Record::remove_inherited);
-    }
-
-    /// The sockets of an association are closed, except for those that drain.
-    pub(super) fn begin(&mut self, now: Instant, ended: EndedAssociation) {
-        self.inner.begin(now, ended);
-    }
-
-    /// The draining sockets of an association are closed.
-    pub(super) fn drained(&mut self, now: Instant, of: AssociationId, executed: bool) {
-        self.inner.drained(now, of, executed);
-    }
-
-    pub(super) fn is_held(&self, of: AssociationId) -> bool {
-        self.inner.is_held(of)
-    }
-
-    /// Whether commands of this path's associations may still be executed.
-    pub(super) fn holds(&self, path: PathId) -> bool {
-        self.inner.holds(path)
-    }
-
-    pub(super) fn offer_resets(&mut self, id: AssociationId) {
-        self.inner.offer_resets(id);
-    }
-
-    pub(super) fn withdraw_resets(&mut self, path: PathId) {
-        self.inner.withdraw_resets(path);
-    }
-
-    pub(super) fn next_reset(&mut self, now: Instant, path: PathId) -> Option<ControllerInstance> {
-        self.inner.next_reset(now, path)
-    }
-
-    pub(super) fn has_reset(&self, path: PathId) -> bool {
-        self.inner.has_reset(path)
-    }
-
-    pub(super) fn reset_answered(&mut self, ctx: &mut Ctx, path: PathId, outcome: Option<CrossResetOutcome>) {
-        self.inner.reset_answered(ctx.clock.now(), path, outcome);
     }
 
     /// Lifts fences that are due. Returns their associations, which cannot change data any more.

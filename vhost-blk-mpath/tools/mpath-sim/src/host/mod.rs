@@ -1,10 +1,9 @@
 //! The host: the daemon's parts with virtual time and a simulated network in place of io_uring, tokio and sockets.
 //!
-//! I/O threads, virtqueues, disks, paths, fences and discovery are the shipping code. The modules here drive it, as the daemon's threads and
-//! tasks do.
+//! I/O threads, virtqueues, disks, paths with their driver, fences and discovery are the shipping code. The modules here stand for the
+//! daemon's threads and tasks.
 
 mod control_socket;
-mod controller_shutdown;
 mod daemon;
 mod discovery;
 mod disk_hold;

@@ -10,7 +10,7 @@ use super::Daemon;
 use crate::context::Ctx;
 use crate::discovery_controllers::{DiscoveryControllers, node_at, path_address};
 use crate::host::io_thread::Message;
-use crate::host::path::{PathTask, RemovalStep};
+use crate::host::path::PathTask;
 
 impl Daemon {
     /// The operator orders a state of a path.
@@ -158,33 +158,24 @@ impl Daemon {
     /// Continues the removal and the addition of paths.
     pub(super) fn turn_membership(&mut self, ctx: &mut Ctx) {
         for index in 0..self.paths.len() {
-            self.turn_removal(ctx, index);
+            let (now, path) = (ctx.clock.now(), PathId(index as u16));
+            let is_removed = || self.threads.0.iter().all(|thread| !thread.knows(now, path));
+            if self.paths[index].own.awaits_removal && is_removed() {
+                self.paths[index].removed_from_threads(ctx);
+            }
             if self.paths[index].is_gone() && self.is_wanted[index] {
                 ctx.say(|| format!("path {index} is added"));
                 let task = self.paths.remove(index).added_again(ctx.clock.now());
                 self.paths.insert(index, task);
-                self.post_all(ctx, || Message::AddPath(PathId(index as u16)));
+                self.post_all(ctx, || Message::AddPath(path));
                 self.paths[index].wake(ctx);
             }
-            let is_known = || self.threads.0.iter().all(|thread| thread.knows(ctx.clock.now(), PathId(index as u16)));
-            if !self.paths[index].is_known && is_known() {
+            let is_known = || self.threads.0.iter().all(|thread| thread.knows(now, path));
+            if !self.paths[index].own.is_known && is_known() {
                 // No thread may use the path before all know it, because the next flush may arrive at any of them.
-                self.paths[index].is_known = true;
+                self.paths[index].own.is_known = true;
                 self.paths[index].wake(ctx);
             }
-        }
-    }
-
-    /// Continues the removal of a path.
-    fn turn_removal(&mut self, ctx: &mut Ctx, index: usize) {
-        let (now, path) = (ctx.clock.now(), PathId(index as u16));
-        let is_done = match self.paths[index].removal_step {
-            None => false,
-            Some(RemovalStep::AwaitFences) => !self.fences.holds(path),
-            Some(RemovalStep::RemoveFromThreads) => self.threads.0.iter().all(|thread| !thread.knows(now, path)),
-        };
-        if is_done {
-            self.paths[index].removal_step_taken(ctx);
         }
     }
 

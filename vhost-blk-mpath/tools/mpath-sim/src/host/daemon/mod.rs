@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use mpath_core::{DiskId, Epoch, Limits, PathId, SharedDisk};
-use mpath_host::DesiredState;
+use mpath_host::{DesiredState, ThreadMessage};
 use reactor::{DiskQueues, LossReason, PathEventKind};
 
 use super::discovery::Discovery;
@@ -124,12 +124,12 @@ impl Daemon {
             is_removal: false,
         };
         for index in 0..daemon.paths.len() {
-            daemon.paths[index].is_known = true;
+            daemon.paths[index].own.is_known = true;
             if daemon.is_wanted[index] {
                 daemon.paths[index].wake(ctx);
             } else {
                 daemon.paths[index].set_gone();
-                daemon.post_all(ctx, || Message::RemovePath(PathId(index as u16)));
+                daemon.post_all(ctx, || ThreadMessage::RemovePath(PathId(index as u16)).into());
             }
         }
         daemon.name_namespaces();
@@ -220,10 +220,12 @@ impl Daemon {
     pub(crate) fn turn_path(&mut self, ctx: &mut Ctx, index: usize) {
         let path = &mut self.paths[index];
         path.turn(ctx, &mut self.fences, &mut self.disks);
-        for (thread, message) in std::mem::take(&mut path.outbox) {
+        for (thread, message) in std::mem::take(&mut path.own.outbox) {
             match message {
-                Message::PathDown { .. } => self.had_all_paths.fill(false),
-                Message::Ana { disk, state, .. } => self.had_all_paths[usize::from(disk.0)] &= is_accessible(state),
+                Message::Path(ThreadMessage::PathDown { .. }) => self.had_all_paths.fill(false),
+                Message::Path(ThreadMessage::Ana { disk, state, .. }) => {
+                    self.had_all_paths[usize::from(disk.0)] &= is_accessible(state);
+                }
                 _ => {}
             }
             self.threads.0[thread].post(ctx, message);
@@ -258,10 +260,12 @@ impl Daemon {
     pub(crate) fn turn_fences(&mut self, ctx: &mut Ctx) {
         for (path, epoch) in self.fences.turn(ctx) {
             ctx.say(|| format!("the fence of path {path} {epoch:?} lifts"));
-            self.post_all(ctx, || Message::FenceLifted { path, epoch });
+            self.post_all(ctx, || ThreadMessage::FenceLifted { path, epoch }.into());
+            // Its removal may wait for the fence.
+            self.paths[usize::from(path.0)].wake(ctx);
         }
         for (path, index) in self.paths.iter_mut().zip(0..) {
-            if self.fences.has_reset(PathId(index)) {
+            if self.fences.inner.has_reset(PathId(index)) {
                 path.wake(ctx);
             }
         }

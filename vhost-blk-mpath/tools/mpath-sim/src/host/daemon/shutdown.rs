@@ -102,7 +102,7 @@ impl Daemon {
             }
             Some(ShutdownPhase::Threads) => {
                 self.discovery.iter_mut().for_each(|discovery| discovery.end_all(ctx));
-                self.paths.iter_mut().for_each(|path| path.end(ctx));
+                self.paths.iter_mut().for_each(|path| path.end(ctx, &mut self.fences, &mut self.disks));
                 Some(ShutdownPhase::Paths { in_doubt: self.threads.0.iter().any(IoThread::has_writes_in_doubt) })
             }
             Some(paths @ ShutdownPhase::Paths { .. }) => Some(paths),

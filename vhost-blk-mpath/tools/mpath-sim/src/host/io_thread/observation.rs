@@ -5,6 +5,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use mpath_core::{AnaState, DiskId, Epoch, GroupStats, PathId, WaitCause};
+use mpath_host::ThreadMessage;
 use reactor::ThreadExplanation;
 
 use super::socket::{Refusal, Socket};
@@ -182,8 +183,8 @@ impl IoThread {
                     }
                 }
             }
-            Message::PathDown { path, epoch, .. } => self.association_ended(ctx, *path, *epoch),
-            Message::Ana { path, epoch, disk, state } => {
+            Message::Path(ThreadMessage::PathDown { path, epoch, .. }) => self.association_ended(ctx, *path, *epoch),
+            Message::Path(ThreadMessage::Ana { path, epoch, disk, state }) => {
                 let association = (usize::from(disk.0), *path, *epoch);
                 let of = |socket: &&mut Socket| (socket.path, socket.epoch) == (*path, *epoch);
                 if let Some(socket) = self.sockets.values_mut().find(of) {
@@ -204,7 +205,9 @@ impl IoThread {
                 }
             }
             Message::SetInjection { path, .. } if self.injected.insert(*path) => ctx.checker.injected(true),
-            Message::ClearInjection(path) | Message::RemovePath(path) if self.injected.remove(path) => {
+            Message::ClearInjection(path) | Message::Path(ThreadMessage::RemovePath(path))
+                if self.injected.remove(path) =>
+            {
                 ctx.checker.injected(false);
             }
             _ => {}
