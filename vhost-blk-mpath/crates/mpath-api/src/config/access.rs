@@ -55,10 +55,13 @@ impl<'de> Deserialize<'de> for SocketMode {
             fn visit_str<E: de::Error>(self, text: &str) -> Result<SocketMode, E> {
                 text.parse().map_err(E::custom)
             }
-            // YAML 1.1 reads `0660` as 432. A number that looks octal is more likely a mode without its 0.
+            // YAML 1.1 reads `0660` as 432. A number that may be a mode without its 0 is refused: one with the digits of usual modes,
+            // and one that would be an odd mode, executable for some.
             fn visit_u64<E: de::Error>(self, number: u64) -> Result<SocketMode, E> {
-                let looks_octal = number.to_string().bytes().all(|digit| b"0467".contains(&digit));
-                let bits = u32::try_from(number).ok().filter(|bits| *bits <= 0o777 && !looks_octal);
+                let has_only = |digits: &[u8]| number.to_string().bytes().all(|digit| digits.contains(&digit));
+                let is_odd = !matches!(number & 0o111, 0 | 0o111);
+                let may_be_octal = has_only(b"0467") || is_odd && has_only(b"01234567");
+                let bits = u32::try_from(number).ok().filter(|bits| *bits <= 0o777 && !may_be_octal);
                 bits.map_or_else(|| self.visit_str(&number.to_string()), |bits| Ok(SocketMode(bits)))
             }
         }
@@ -184,7 +187,7 @@ mod tests {
         for (yaml, shown) in [("432", "0660"), ("0o660", "0660"), ("438", "0666"), ("511", "0777"), ("493", "0755")] {
             assert_eq!(serde_yaml::from_str::<SocketMode>(yaml).unwrap().to_string(), shown);
         }
-        for yaml in ["660", "600", "400", "440", "0", "512"] {
+        for yaml in ["660", "600", "500", "400", "440", "0", "512"] {
             let error = serde_yaml::from_str::<SocketMode>(yaml).unwrap_err().to_string();
             assert!(
                 error.contains(&format!("`{yaml}` is no socket mode; give a 0 and three octal digits, such as 0660")),
