@@ -114,11 +114,11 @@ pub(crate) enum Column {
     Address(&'static str),
     /// Text that is left out on a narrow terminal. The last of these columns goes first.
     SpareText(&'static str),
-    /// A number that is left out in the same way.
+    /// A number that is left out on a narrow terminal. The last of these columns goes first.
     SpareNumber(&'static str),
     /// Text that is left out when long texts and states are as narrow as they can be.
     LateText(&'static str),
-    /// A number that is left out in the same way.
+    /// A number that is left out when long texts and states are as narrow as they can be.
     LateNumber(&'static str),
 }
 

@@ -34,7 +34,7 @@ pub(crate) enum RefusedNamespace {
     },
     #[error(
         "disk {disk}: cannot serve {namespace}: the front-ends of this socket were shown {before}; if no guest of that namespace can \
-         come back, remove the disk and then {} while no daemon serves the socket, and add the disk again", file.display()
+         come back, remove the disk; then delete {} while no daemon serves the socket, and add the disk again", file.display()
     )]
     NotShown {
         disk: String,
@@ -45,7 +45,7 @@ pub(crate) enum RefusedNamespace {
     },
     #[error(
         "disk {disk}: cannot serve {namespace} as the front-ends of this socket were shown it: {lost}; if that is intended, detach the disk from \
-         its guest, remove the disk and then {} while no daemon serves the socket, and add the disk again", file.display()
+         its guest and remove the disk; then delete {} while no daemon serves the socket, and add the disk again", file.display()
     )]
     Changed {
         disk: String,

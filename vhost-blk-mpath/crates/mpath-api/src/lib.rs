@@ -10,6 +10,7 @@ pub mod client;
 mod completion;
 pub mod config;
 mod flags;
+mod params;
 pub mod server;
 pub mod socket;
 #[cfg(test)]

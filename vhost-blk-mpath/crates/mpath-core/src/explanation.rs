@@ -89,14 +89,14 @@ pub enum WhyNot {
     Ana(AnaState),
     /// The path rests after a path error.
     Resting {
-        /// The rest of the rest.
+        /// The time until the path no longer rests.
         ends_in: Duration,
     },
     /// The path is drained.
     Draining,
     /// The controller has asked for a delay of this request.
     ControllerDelay {
-        /// The rest of the delay.
+        /// The time until the delay is over.
         ends_in: Duration,
     },
     /// The path is suspect, and another is usable.

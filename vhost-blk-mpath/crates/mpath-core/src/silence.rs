@@ -41,7 +41,7 @@ pub(crate) const WINDOW: Duration = Duration::from_secs(10);
 const LATENCY_KEPT: Duration = Duration::from_secs(60);
 /// How long after the deadline, and again, a path is compared with others.
 pub(crate) const COMPARE_EVERY: Duration = Duration::from_millis(20);
-/// The same for a path without others. News of them has the path compared at once.
+/// How long after the deadline, and again, a path without others is looked at. News of others has the path compared at once.
 const ALONE_EVERY: Duration = Duration::from_secs(1);
 /// The most doublings of the time before a request is recalled again.
 const DOUBLINGS_MAX: u32 = 8;

@@ -35,7 +35,7 @@ pub struct SlowRequest {
     pub sector: Option<u64>,
     /// From submission to end.
     pub total: Duration,
-    /// The same by stage.
+    /// The time from submission to end, by stage.
     pub stages: Stages,
     /// The path of the last attempt; `None`: there was none.
     pub path: Option<PathId>,

@@ -28,9 +28,9 @@ pub struct ClassStats {
     pub retries: u64,
     /// Latencies of the requests in `ios`, from bind to completion. Injected delays count; waiting for a path does not.
     pub latency: Times,
-    /// The same of the last second. `None` without a request.
+    /// Latencies of the requests of the last second. `None` without a request.
     pub latency_1s: Option<Box<LatencyCounts>>,
-    /// The same of the last minute.
+    /// Latencies of the requests of the last minute. `None` without a request.
     pub latency_60s: Option<Box<LatencyCounts>>,
 }
 

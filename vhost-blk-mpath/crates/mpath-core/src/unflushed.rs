@@ -378,7 +378,7 @@ impl UnflushedPaths {
         is_current
     }
 
-    /// The same for the cache that all paths share.
+    /// A flush of the cache that all paths share has failed.
     pub(crate) fn shared_flush_failed(&self, now: Instant) {
         let (entry, mut ledger) = self.lock(SHARED_CACHE);
         (ledger.lost_round, ledger.lost_at) = (entry.end_round(&mut ledger).0, Some(now));

@@ -28,9 +28,9 @@ const DIRECT_BYTES_MIN: u32 = 32 * 1024;
 
 /// Shortest time between two reports of ANA errors of a path, and between two reports of missing namespaces.
 const ANA_ERROR_REST: Duration = Duration::from_millis(100);
-/// The same for reports of wrong data digests, which an operator gets.
+/// Shortest time between two reports of wrong data digests of a path, which an operator gets.
 const DIGEST_ERROR_REST: Duration = Duration::from_secs(1);
-/// The same for reports of all other errors after which a command is repeated.
+/// Shortest time between two reports of all other errors of a path after which a command is repeated.
 const COMMAND_ERROR_REST: Duration = Duration::from_secs(60);
 
 /// Whether the command uses guest memory. Probes, hedges and write-backs do not.
@@ -147,7 +147,7 @@ impl<R: Ring> Connection<R> {
         self.submit_parts(tag, disk, command, &[])
     }
 
-    /// The same, if only these parts of the command are left to be done.
+    /// Hands over a command of which only these parts are left to be done; all of it without parts.
     pub(crate) fn submit_parts(
         &mut self,
         tag: Tag,

@@ -272,26 +272,26 @@ pub enum ConflictError {
         /// The namespace.
         namespace: NamespaceId,
     },
-    /// A disk has the same discovery controller twice.
+    /// A disk has the same discovery controller at two positions of its list.
     #[error("disks[{disk}].discovery[{second}]: `{address}` is also discovery[{first}]; remove one")]
     SameDiscovery {
         /// Position of the disk.
         disk: usize,
-        /// Position of the first of the two.
+        /// The lower position in the list.
         first: usize,
-        /// Position of the second.
+        /// The higher position in the list.
         second: usize,
         /// The address.
         address: DiscoveryAddress,
     },
-    /// A disk has the same path twice.
+    /// A disk has the same path at two positions of its list.
     #[error("disks[{disk}].paths[{second}]: `{address}` is also paths[{first}]; remove one")]
     SamePath {
         /// Position of the disk.
         disk: usize,
-        /// Position of the first of the two.
+        /// The lower position in the list.
         first: usize,
-        /// Position of the second.
+        /// The higher position in the list.
         second: usize,
         /// The address.
         address: PathAddress,

@@ -15,7 +15,7 @@ use super::{
     Config, DiskConfig, Hedge, HedgeBudget, HedgeSetting, LimitBandwidth, LimitBurst, LimitIops, LimitsConfig,
     SharerConfig, Weight,
 };
-use crate::types::params;
+use crate::params;
 
 /// A setting of a disk that can be changed while I/O runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

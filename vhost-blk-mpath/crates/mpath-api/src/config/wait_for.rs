@@ -16,7 +16,8 @@ pub enum WaitFor {
     None,
     /// Each disk has a live path that leads to its namespace. If the first attempts bring about none, the daemon ends.
     Any,
-    /// The same, and every configured path is live. If the first attempts do not bring that about, the daemon ends.
+    /// Each disk has a live path that leads to its namespace, and every configured path is live. If the first attempts do not bring
+    /// that about, the daemon ends.
     All,
 }
 

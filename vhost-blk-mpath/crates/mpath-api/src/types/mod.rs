@@ -21,7 +21,6 @@ mod impairment;
 mod injection;
 mod latency;
 mod parameter;
-pub(crate) mod params;
 mod policy;
 mod removal;
 mod scheduler;
@@ -128,7 +127,7 @@ pub struct Disk {
     /// Reads that failed over to another path since the daemon started. The disk that has the paths counts those of every disk over
     /// them.
     pub moved_reads: MovedRequests,
-    /// The same for writes. A write in doubt has waited for the fence first.
+    /// Writes that failed over to another path since the daemon started. A write in doubt has waited for the fence first.
     pub moved_writes: MovedRequests,
     /// The first request that moved at each failure of a path, in each I/O thread: how long I/O stood still. A failure is a lost or a
     /// suspect path, or a path error. Writes that wait for a fence are left out.
@@ -191,7 +190,7 @@ pub struct Path {
     pub unusable: Option<String>,
     /// How often the path was lost after it was live, since it was added.
     pub losses: u64,
-    /// The same in the last hour, in steps of a minute.
+    /// Losses in the last hour, in steps of a minute.
     pub losses_1h: u64,
     /// How often it became live again after a loss.
     pub reconnects: u64,
@@ -241,9 +240,9 @@ pub struct Path {
     pub window: PathWindow,
     /// Share of the disk's successful I/Os since the daemon started, 0 to 1. The server computes it from the counters below.
     pub io_share: f64,
-    /// The same for the last second.
+    /// Share of the disk's successful I/Os in the last second, 0 to 1.
     pub io_share_1s: f64,
-    /// The same for the last minute.
+    /// Share of the disk's successful I/Os in the last minute, 0 to 1.
     pub io_share_60s: f64,
     /// Reads.
     pub read: OpStats,
@@ -393,9 +392,9 @@ impl fmt::Display for PathState {
 pub struct OpStats {
     /// I/Os that the path completed successfully.
     pub ios: u64,
-    /// The same in the last second.
+    /// I/Os that the path completed successfully in the last second.
     pub ios_1s: u64,
-    /// The same in the last minute.
+    /// I/Os that the path completed successfully in the last minute.
     pub ios_60s: u64,
     /// Payload of `ios`.
     pub bytes: u64,
@@ -408,10 +407,10 @@ pub struct OpStats {
     /// Latency of `ios` from binding to completion. It includes injected delay, and not the wait for a path. `null` before the first
     /// I/O.
     pub latency: Option<Latency>,
-    /// The same of the last second: of the last 0.9 to 1 s. It is rounded up, by at most 6 % or 1 µs. `null` without an I/O.
+    /// Latency of the I/Os of the last 0.9 to 1 s. It is rounded up, by at most 6 % or 1 µs. `null` without an I/O.
     #[serde(default)]
     pub latency_1s: Option<Latency>,
-    /// The same of the last minute: of the last 50 to 60 s.
+    /// Latency of the I/Os of the last 50 to 60 s.
     #[serde(default)]
     pub latency_60s: Option<Latency>,
     /// The latency since the daemon started for `/metrics`. The JSON does not have it.
@@ -440,7 +439,7 @@ pub struct MovedRequests {
     pub ios: u64,
     /// Time from binding to the failing path until binding to the next one. `null` before the first failover.
     pub time: Option<Latency>,
-    /// The same for `/metrics`. The JSON does not have it.
+    /// The times as a histogram for `/metrics`. The JSON does not have it.
     #[serde(skip)]
     pub histogram: TimeHistogram,
 }

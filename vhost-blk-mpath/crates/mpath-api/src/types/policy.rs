@@ -80,7 +80,7 @@ pub struct PathView {
     pub state: PathState,
     /// Share of the disk's I/Os of this class in the last second, 0 to 1.
     pub share_1s: f64,
-    /// The same for the last minute.
+    /// Share of the disk's I/Os of this class in the last minute, 0 to 1.
     pub share_60s: f64,
     /// The policy's estimate of the path.
     #[serde(flatten)]

@@ -97,7 +97,7 @@ pub struct QueueTurns {
     pub served_bytes: u64,
     /// How long these attempts waited. `null` if there were none.
     pub waited: Option<Latency>,
-    /// The same for `/metrics`. The JSON does not have it.
+    /// The waits as a histogram for `/metrics`. The JSON does not have it.
     #[serde(skip)]
     pub histogram: TimeHistogram,
 }

@@ -25,7 +25,7 @@ pub struct SlowRequest {
     pub bytes: u32,
     /// The time since the daemon fetched the request.
     pub total_us: u64,
-    /// The same by stage.
+    /// The time since the daemon fetched the request, by stage.
     pub stages: Stages,
     /// The longest stage: its key without `-us`.
     pub longest: String,

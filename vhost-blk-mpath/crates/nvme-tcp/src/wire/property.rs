@@ -72,7 +72,7 @@ pub struct ControllerConfiguration(pub u32);
 impl ControllerConfiguration {
     /// IOSQES 6 (64 bytes), IOCQES 4 (16 bytes), NVM command set, 4 KiB pages: the only values that fabrics use. Disabled.
     pub const DISABLED: Self = Self(0x0046_0000);
-    /// The same, enabled.
+    /// The values of [`Self::DISABLED`], enabled.
     pub const ENABLED: Self = Self(Self::DISABLED.0 | 1);
     /// Enabled, with a normal shutdown requested.
     pub const SHUTDOWN: Self = Self(Self::ENABLED.0 | 1 << 14);

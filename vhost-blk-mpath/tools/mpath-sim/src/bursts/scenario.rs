@@ -44,7 +44,7 @@ pub fn published_by_k(busy: usize) -> Option<[f64; 2]> {
     }
 }
 
-/// The same for a burst of `count` requests against 16 busy flows.
+/// The published figures for a burst of `count` requests against 16 busy flows.
 pub fn published_by_n(count: u32) -> Option<[f64; 2]> {
     match count {
         1 => Some([28.6, 16.7]),

@@ -29,7 +29,7 @@ pub(super) struct Durability {
     failed: Vec<Flush>,
     /// When daemons that left unflushed writes were killed.
     kills: Vec<Moment>,
-    /// When the last of them was killed.
+    /// When the last daemon that left unflushed writes was killed.
     killed: Moment,
     /// Requests whose changes a node has lost with its cache, and that were not executed again.
     lost: BTreeSet<u64>,

@@ -69,7 +69,7 @@ impl Sim {
         Self::with_suspect_timeout(suspect_timeout, policy, models, workload, seed)
     }
 
-    /// The same with another `suspect-timeout`.
+    /// A guest that begins now, as for [`Self::new`], with another `suspect-timeout`.
     pub fn with_suspect_timeout(
         suspect_timeout: Duration,
         policy: impl Into<ClassPolicies>,
