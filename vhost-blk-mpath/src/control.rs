@@ -439,8 +439,8 @@ fn describe(service: &Service, disk: &Disk, disk_state: DiskState, stats: Option
             (!left.is_zero()).then(|| left.as_millis() as u64 + 1)
         }),
         policy: live.policy,
-        scheduler: live.scheduler,
-        limits: LimitStatus::new(live.limits, stats.and_then(|stats| stats.scheduler.disk(disk.id))),
+        scheduler: Some(live.scheduler),
+        limits: Some(LimitStatus::new(live.limits, stats.and_then(|stats| stats.scheduler.disk(disk.id)))),
         capacity_bytes: backing.map_or(0, Backing::bytes),
         block_size_bytes: backing.map_or(0, Backing::block_bytes),
         read_only: disk.settings.read_only,

@@ -68,14 +68,15 @@ fn by_disk(disks: &[Disk]) -> Table {
         Column::Number("THROTTLED(ms)"),
     ];
     let row = |Disk { name, limits: status, .. }: &Disk| {
+        let status = status.as_ref();
         [
             name.clone(),
-            status.limits.iops.to_string(),
-            status.limits.bandwidth.to_string(),
-            status.limits.burst.to_string(),
-            or_dash(status.balance_ios),
-            or_dash(status.balance_bytes.map(|bytes| bytes >> 10)),
-            status.throttled_ms.to_string(),
+            or_dash(status.map(|status| status.limits.iops)),
+            or_dash(status.map(|status| status.limits.bandwidth)),
+            or_dash(status.map(|status| status.limits.burst)),
+            or_dash(status.and_then(|status| status.balance_ios)),
+            or_dash(status.and_then(|status| status.balance_bytes).map(|bytes| bytes >> 10)),
+            or_dash(status.map(|status| status.throttled_ms)),
         ]
     };
     table(columns, disks.iter().map(row))

@@ -35,7 +35,7 @@ fn a_check_prints_every_error_with_its_place() {
     let good = check(GOOD, &[]);
     assert_eq!((good.status.code(), text(&good.stdout)), (Some(0), "standard input: no errors\n".into()));
     let bad = check(BAD, &[]);
-    let lines = "standard input:1:11: api-mode: `7` is no socket mode; give a 0 and three octal digits, such as 0660\n\
+    let lines = "standard input:1:11: api-mode: `7` is no socket mode; give a 0 and three octal digits in quotes, such as '0660'\n\
                  standard input:2:11: wait-for: `both` is not none, any or all\n\
                  standard input:3:8: disks: 0 given; give 1 to 256\n";
     assert_eq!((bad.status.code(), text(&bad.stdout), text(&bad.stderr)), (Some(2), lines.into(), String::new()));

@@ -87,7 +87,7 @@ fn a_wrong_value_prints_one_line_and_exits_with_2() {
         (&["path", "add", "", "--disk", "disk0"], &["tcp://HOST:PORT"]),
         (&["events", "--since", "x"], &["'x'", "--since", "number of an event"]),
         (&["events", "--since", "-1"], &["'-1'", "--since", "number of an event"]),
-        (&["limit", "set", "--burst", "2"], &["'2'", "give a whole number and its unit", "such as 300ms or 2s"]),
+        (&["limit", "set", "--burst", "2"], &["'2'", "give a number and its unit", "such as 300ms, 1.5s or 5m"]),
         (&["status", "-o", "xml"], &["xml", "table, json, yaml"]),
     ] {
         let (code, stderr) = daemon.fail(args);
@@ -227,8 +227,8 @@ fn the_daemon_answers_after_garbage() {
     };
     let mut open = Vec::new();
     open.push(send(b"GET /v1/sta"));
-    open.push(send(b"PUT /v1/policy HTTP/1.1\r\nhost: x\r\ncontent-length: 20\r\n\r\n{\"policy\""));
-    let mut large = b"PUT /v1/policy HTTP/1.1\r\nhost: x\r\ncontent-length: 1048576\r\n\r\n".to_vec();
+    open.push(send(b"PUT /v1/settings HTTP/1.1\r\nhost: x\r\ncontent-length: 20\r\n\r\n{\"policy\""));
+    let mut large = b"PUT /v1/settings HTTP/1.1\r\nhost: x\r\ncontent-length: 1048576\r\n\r\n".to_vec();
     large.resize(large.len() + (1 << 20), b' ');
     open.push(send(&large));
     open.push(send(&vec![0xa5; 1 << 20]));

@@ -132,7 +132,9 @@ impl Reloading {
             return Err(ReloadError::Ending.to_string());
         }
         match change {
-            Change::Setting { disk, .. } => self.set(disk.as_deref().unwrap_or_default(), wanted).await,
+            Change::Setting { disk, setting, .. } => {
+                self.set(disk.as_deref().unwrap_or_default(), setting, wanted).await
+            }
             Change::PathAdded { disk, path } => self.add_path(disk, path),
             Change::PathRemoved { disk, path } => self.remove_path(disk, path).await,
             Change::DiskRemoved { disk } => {
@@ -181,11 +183,11 @@ impl Reloading {
         removed.map_err(|error| error.to_string())
     }
 
-    /// Sets the live settings of a disk, or of a disk that shares its paths.
-    async fn set(&self, name: &str, wanted: &Config) -> Result<(), String> {
+    /// Sets a live setting of a disk, or of a disk that shares its paths. The others keep what an operator may have set meanwhile.
+    async fn set(&self, name: &str, setting: &str, wanted: &Config) -> Result<(), String> {
         let found = |(subsystem, id)| Some((subsystem, id, wanted.live_of(name)?));
         let (subsystem, disk, live) = self.disks.find(name).and_then(found).ok_or_else(|| gone(name))?;
-        for wait in subsystem.change(disk, |before| *before = live, PolicySetBy::Operator) {
+        for wait in subsystem.change(disk, |before| before.copy(setting, &live), PolicySetBy::Operator) {
             wait.await.map_err(|_| gone(name))?;
         }
         Ok(())

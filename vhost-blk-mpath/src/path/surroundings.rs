@@ -152,6 +152,10 @@ impl PathSurroundings<HostError, ControlSocket, DrainingSocket> for Surroundings
         path.poll(now, &mut &*self.subsystem)
     }
 
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
     fn before(&mut self, action: &Action<HostError>) {
         match action {
             Action::Connect { qid } => self.step(format_args!("connects queue {qid}")),

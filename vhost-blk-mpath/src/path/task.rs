@@ -14,7 +14,7 @@ use tokio::task::yield_now;
 use tokio::time::sleep_until;
 
 use crate::path::draining_socket::DrainingSocket;
-use crate::path::surroundings::{Connected, Surroundings, done};
+use crate::path::surroundings::{Connected, Pending, Surroundings, done};
 use crate::subsystem::Subsystem;
 use crate::subsystem::error::HostError;
 use crate::transport::{BegunAssociation, ControlSocket, TransportError, far_future};
@@ -52,6 +52,8 @@ pub(crate) struct PathTask {
     fence_changes: watch::Receiver<Fences>,
     /// True once the subsystem ends.
     shutdown: watch::Receiver<bool>,
+    /// The growth of disks that is under way. Returns false if a disk could not be saved.
+    growing: Pending<bool>,
     /// When to try again to grow disks that could not be saved.
     grow_at: Option<Instant>,
 }
@@ -74,6 +76,7 @@ impl PathTask {
             trial: PathTrial::default(),
             events,
             orders,
+            growing: None,
             grow_at: None,
         }
     }
@@ -85,6 +88,8 @@ impl PathTask {
             () = self.live() => {}
             _ = shutdown.wait_for(|shutdown| *shutdown) => {}
         }
+        // The other paths may have disks to grow.
+        self.growing = None;
         // The I/O threads have ended by now. Their last reports say whether writes are in doubt.
         while let Ok(event) = self.events.try_recv() {
             self.reported(event);
@@ -104,12 +109,17 @@ impl PathTask {
     async fn live(&mut self) {
         loop {
             let _ = (0..EXCHANGES_MAX).find(|_| !self.driver.exchange(Instant::now(), &mut self.host));
-            if self.act().await {
+            if self.act() {
                 return;
             }
             if self.driver.exchange(Instant::now(), &mut self.host) {
-                // A controller that sends without pause must not block other tasks.
+                // A controller that sends without pause must not block other tasks, or what this one has under way.
                 yield_now().await;
+                tokio::select! {
+                    biased;
+                    () = self.wait() => {}
+                    () = std::future::ready(()) => {}
+                }
             } else {
                 self.wait().await;
             }
@@ -118,11 +128,15 @@ impl PathTask {
 
     /// Waits for the next event and handles it.
     async fn wait(&mut self) {
-        let Self { driver, host, events, orders, fence_changes, grow_at, .. } = self;
+        let Self { driver, host, events, orders, fence_changes, growing, grow_at, .. } = self;
         let now = Instant::now;
         let Surroundings { connecting, recording, removing_record, asking, removal, .. } = host;
         tokio::select! {
             () = ready(driver, *grow_at) => {}
+            is_saved = done(growing) => {
+                let delay = host.subsystem.config.reconnect_delay.duration();
+                *grow_at = (!is_saved).then(|| now() + delay);
+            }
             (qid, connected) = done(connecting) => self.connected(qid, connected),
             recorded = done(recording) => driver.path_mut().recorded(now(), recorded),
             () = done(removing_record) => driver.record_removed(),
@@ -166,8 +180,8 @@ impl PathTask {
     }
 
     /// Carries out all pending actions. Returns whether the path is gone.
-    async fn act(&mut self) -> bool {
-        self.host.may_grow = self.grow_at.take_if(|at| *at <= Instant::now()).is_some();
+    fn act(&mut self) -> bool {
+        self.host.may_grow |= self.grow_at.take_if(|at| *at <= Instant::now()).is_some();
         loop {
             // A removal that was taken back meanwhile must not go on.
             if self.orders.has_changed().is_ok_and(|has_changed| has_changed) {
@@ -187,10 +201,11 @@ impl PathTask {
             self.trial = trial;
             subsystem.path(self.host.id, |status| status.trial = trial);
         }
-        if self.host.may_grow {
-            // The new state of the path may be what a disk has waited for to grow.
-            let is_saved = subsystem.grow().await;
-            self.grow_at = (!is_saved).then(|| Instant::now() + subsystem.config.reconnect_delay.duration());
+        // The new state of the path may be what a disk has waited for to grow. Sockets that drain do not wait for the files of a disk.
+        if self.host.may_grow && self.growing.is_none() {
+            self.host.may_grow = false;
+            let subsystem = Arc::clone(subsystem);
+            self.growing = Some(Box::pin(async move { subsystem.grow().await }));
         }
         false
     }

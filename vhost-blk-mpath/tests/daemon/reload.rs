@@ -78,7 +78,7 @@ fn settings_apply_under_load_and_live_changes_are_undone() {
         (shown.policy, shown.weight, shown.hedge.hedge.to_string()),
         (PolicyKind::RoundRobin.into(), 7, "p95".into())
     );
-    assert_eq!(daemon.api.disks(None).unwrap()[0].limits.limits.iops.to_string(), "100000");
+    assert_eq!(daemon.api.disks(None).unwrap()[0].limits.unwrap().limits.iops.to_string(), "100000");
     verification.goes_on(100);
     daemon.api.set(&set_policy(PolicyKind::Numa)).unwrap();
     assert_eq!(daemon.api.configuration().unwrap().effective["disks"][0]["policy"], "numa");
@@ -115,7 +115,8 @@ fn a_disk_over_shared_paths_has_its_own_limits_and_weight() {
     assert!(changes.len() == 2 && changes.iter().all(|change| change.starts_with("disk `s`: ")), "{changes:?}");
     let disks = daemon.status().disks;
     assert_eq!((disks[0].weight, disks[1].weight), (100, 7));
-    let iops: Vec<_> = daemon.api.disks(None).unwrap().iter().map(|of| of.limits.limits.iops.to_string()).collect();
+    let iops: Vec<_> =
+        daemon.api.disks(None).unwrap().iter().map(|of| of.limits.unwrap().limits.iops.to_string()).collect();
     assert_eq!(iops, ["off", "9000"]);
 }
 

@@ -11,12 +11,12 @@ use crate::support::{Daemon, Disk, PATIENCE, Target, Verification, VerificationS
 pub(crate) fn switch(daemon: &Daemon, scheduler: SchedulerKind, params: &[(&str, &str)]) -> String {
     let params = params.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
     let disks = daemon.api.set(&SetScheduler { name: scheduler, params }.into()).unwrap();
-    disks[0].scheduler.to_string()
+    disks[0].scheduler.unwrap().to_string()
 }
 
 fn limit(daemon: &Daemon, iops: &str, burst: &str) -> LimitStatus {
     let (iops, burst) = (Some(iops.parse().unwrap()), Some(burst.parse().unwrap()));
-    daemon.api.set(&SetLimits { iops, burst, bandwidth: None }.into()).unwrap()[0].limits
+    daemon.api.set(&SetLimits { iops, burst, bandwidth: None }.into()).unwrap()[0].limits.unwrap()
 }
 
 fn reads(disk: &mut Disk, count: u64) -> Duration {
@@ -29,7 +29,7 @@ fn reads(disk: &mut Disk, count: u64) -> Duration {
 fn schedulers_switch_under_verification_and_show_every_virtqueue() {
     let target = Target::start(2);
     let daemon = Daemon::start(&target.addrs(), "--io-threads 2 --window-ios 2");
-    assert_eq!(daemon.api.disks(None).unwrap()[0].scheduler, SchedulerKind::BurstCredit.into());
+    assert_eq!(daemon.api.disks(None).unwrap()[0].scheduler, Some(SchedulerKind::BurstCredit.into()));
     let verification = Verification::start(
         &daemon.socket(),
         VerificationSetup { queues: 4, depth: 16, ..VerificationSetup::default() },
@@ -132,7 +132,7 @@ fn a_limit_holds_and_is_lifted_while_requests_wait_for_it() {
     let daemon = Daemon::start(&target.addrs(), "--limit-iops 100 --limit-burst 0ms");
     let mut disk = Disk::connect(&daemon.socket());
     reads(&mut disk, 20);
-    let seen = daemon.api.disks(None).unwrap()[0].limits;
+    let seen = daemon.api.disks(None).unwrap()[0].limits.unwrap();
     assert_eq!(seen.limits.to_string(), "iops 100, bandwidth off, burst 0ms");
     assert!(seen.balance_ios.is_some() && seen.throttled_ms > 0, "{seen:?}");
 

@@ -302,7 +302,7 @@ fn limits_of_a_disk_are_its_own() {
     let start = Instant::now();
     (0..20).for_each(|block| assert_eq!(data.read(block * 4096), 0));
     assert!(start.elapsed() >= Duration::from_millis(300), "{:?}", start.elapsed());
-    let [system_limits, data_limits] = [0, 1].map(|disk: usize| daemon.status().disks[disk].limits);
+    let [system_limits, data_limits] = [0, 1].map(|disk: usize| daemon.status().disks[disk].limits.unwrap());
     assert!(data_limits.throttled_ms > 0 && system_limits.throttled_ms == 0, "{system_limits:?} {data_limits:?}");
     let before = daemon.api.scheduler_detail(Some("system")).unwrap()[0].queues[0].served;
     system.goes_on(300);

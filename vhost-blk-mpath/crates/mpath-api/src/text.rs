@@ -37,6 +37,8 @@ struct TextVisitor<E, T> {
     expected: E,
     /// Whether a number stands for its text.
     takes_numbers: bool,
+    /// Whether a truth value stands for `on` or `off`.
+    takes_truth: bool,
     of: PhantomData<T>,
 }
 
@@ -74,10 +76,11 @@ impl<E: Display, T: FromStr<Err: Display>> Visitor<'_> for TextVisitor<E, T> {
         self.number(number, Unexpected::Other("integer"))
     }
 
-    // `off` is a truth value in YAML 1.1.
+    // `off` is false in YAML 1.1.
     fn visit_bool<F: Error>(self, value: bool) -> Result<T, F> {
         let word = if value { "on" } else { "off" };
-        word.parse().map_err(|_| F::invalid_type(Unexpected::Bool(value), &self))
+        let meant = self.takes_truth.then(|| word.parse().ok()).flatten();
+        meant.ok_or_else(|| F::invalid_type(Unexpected::Bool(value), &self))
     }
 
     fn visit_unit<F: Error>(self) -> Result<T, F> {
@@ -90,7 +93,7 @@ pub fn deserialize_text<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(
     deserializer: D,
     expected: impl Display,
 ) -> Result<T, D::Error> {
-    deserializer.deserialize_str(TextVisitor { expected, takes_numbers: false, of: PhantomData })
+    deserializer.deserialize_str(TextVisitor { expected, takes_numbers: false, takes_truth: false, of: PhantomData })
 }
 
 /// Reads a text, or the text of a number, by `FromStr`.
@@ -98,7 +101,15 @@ pub(crate) fn text_or_number<'de, D: Deserializer<'de>, T: FromStr<Err: Display>
     deserializer: D,
     expected: impl Display,
 ) -> Result<T, D::Error> {
-    deserializer.deserialize_any(TextVisitor { expected, takes_numbers: true, of: PhantomData })
+    deserializer.deserialize_any(TextVisitor { expected, takes_numbers: true, takes_truth: false, of: PhantomData })
+}
+
+/// As [`text_or_number`], for a type with the word `off` or `on`, which YAML 1.1 reads as a truth value.
+pub(crate) fn word_or_number<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(
+    deserializer: D,
+    expected: impl Display,
+) -> Result<T, D::Error> {
+    deserializer.deserialize_any(TextVisitor { expected, takes_numbers: true, takes_truth: true, of: PhantomData })
 }
 
 /// Implements `Serialize` by `Display` and `Deserialize` by `FromStr`.

@@ -3,8 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::param::of_path;
-use crate::{Param, PathId};
+use crate::Param;
 
 /// The set of all policies, or of all schedulers.
 pub trait KindWithParams: Copy + Eq + 'static {
@@ -147,11 +146,6 @@ impl<K: KindWithParams> KindSpec<K> {
     /// The value of a [`Param::time`].
     pub(crate) fn time(&self, name: &str) -> Duration {
         Duration::from_micros(self.number(name))
-    }
-
-    /// The number of a path in a [`Param::per_path`].
-    pub(crate) fn of_path(&self, name: &str, path: PathId) -> u8 {
-        of_path(self.number(name), path.index())
     }
 }
 

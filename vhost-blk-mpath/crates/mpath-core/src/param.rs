@@ -1,16 +1,8 @@
 //! Parameters of policies and schedulers: names, bounds, and text forms.
 
-use std::fmt::Write;
 use std::time::Duration;
 
 use crate::units::{decimal_text, parse_bytes, parse_decimal, parse_us, time_text};
-
-/// The number of paths in a [`Scale::PerPath`] value: one byte each.
-const PER_PATH: usize = 8;
-/// The largest number of a [`Scale::PerPath`] value. Source: `dm-ps-service-time.c`, `ST_MAX_RELATIVE_THROUGHPUT`.
-const PER_PATH_MAX: u64 = 100;
-/// The number of a path that a [`Scale::PerPath`] value does not name.
-const PER_PATH_DEFAULT: u8 = 1;
 
 /// The unit of a parameter's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,8 +15,6 @@ enum Scale {
     Time,
     /// Positions in this list of words.
     Word(&'static [&'static str]),
-    /// One byte per path; the lowest byte is the first path.
-    PerPath,
 }
 
 /// One parameter of a policy or scheduler. Its value is a number in memory, and text everywhere else.
@@ -76,12 +66,6 @@ impl Param {
         Self { name, description, scale: Scale::Word(words), min: 0, max: words.len() as u64 - 1, default: 0 }
     }
 
-    /// A number from 1 to 100 for each path. The default is 1.
-    pub(crate) const fn per_path(name: &'static str, description: &'static str) -> Self {
-        let default = u64::from_le_bytes([PER_PATH_DEFAULT; PER_PATH]);
-        Self { name, description, scale: Scale::PerPath, min: 1, max: PER_PATH_MAX, default }
-    }
-
     /// The name, in kebab-case.
     #[must_use]
     pub const fn name(&self) -> &'static str {
@@ -94,7 +78,7 @@ impl Param {
         self.description
     }
 
-    /// The unit of a value, or "ratio", "time" (the value names its unit: us, ms or s), "word", or "per path".
+    /// The unit of a value, or "ratio", "time" (the value names its unit: us, ms or s), or "word".
     #[must_use]
     pub const fn unit(&self) -> &'static str {
         match self.scale {
@@ -102,7 +86,6 @@ impl Param {
             Scale::Ratio => "ratio",
             Scale::Time => "time",
             Scale::Word(_) => "word",
-            Scale::PerPath => "per path",
         }
     }
 
@@ -111,7 +94,6 @@ impl Param {
     pub fn range(&self) -> String {
         match self.scale {
             Scale::Word(words) => words.join(" or "),
-            Scale::PerPath => format!("up to {PER_PATH} numbers, {} to {}, as in 4,1", self.min, self.max),
             _ => format!("{} to {}", self.text(self.min), self.text(self.max)),
         }
     }
@@ -133,16 +115,6 @@ impl Param {
             Scale::Ratio => decimal_text(value, 3),
             Scale::Time => time_text(value),
             Scale::Word(words) => words.get(value as usize).copied().unwrap_or_default().into(),
-            Scale::PerPath => {
-                let numbers = value.to_le_bytes();
-                let last = numbers.iter().rposition(|number| *number != PER_PATH_DEFAULT).unwrap_or(0);
-                let mut text = numbers[0].to_string();
-                for number in &numbers[1..=last] {
-                    // A write to a string cannot fail.
-                    let _ = write!(text, ",{number}");
-                }
-                text
-            }
         }
     }
 
@@ -157,25 +129,9 @@ impl Param {
             Scale::Ratio => parse_decimal(text, 3),
             Scale::Time => parse_us(text),
             Scale::Word(words) => words.iter().position(|word| *word == text).map(|at| at as u64),
-            Scale::PerPath => return self.parse_per_path(text),
         }?;
         (self.min..=self.max).contains(&value).then_some(value)
     }
-
-    fn parse_per_path(&self, text: &str) -> Option<u64> {
-        let mut numbers = [PER_PATH_DEFAULT; PER_PATH];
-        let mut slots = numbers.iter_mut();
-        for part in text.split(',') {
-            let number = parse_decimal(part.trim(), 0).filter(|number| (self.min..=self.max).contains(number))?;
-            *slots.next()? = u8::try_from(number).ok()?;
-        }
-        Some(u64::from_le_bytes(numbers))
-    }
-}
-
-/// The number of a path in a value of [`Param::per_path`].
-pub(crate) fn of_path(value: u64, index: usize) -> u8 {
-    value.to_le_bytes().get(index).copied().unwrap_or(PER_PATH_DEFAULT)
 }
 
 #[cfg(test)]
@@ -188,7 +144,6 @@ mod tests {
     const RATIO: Param = Param::ratio("r", (1000, 10_000), 1250, "");
     const TIME: Param = Param::time("t", (Duration::from_micros(10), S), Duration::from_millis(250), "");
     const WORD: Param = Param::word("w", &["time", "ios"], "");
-    const LIST: Param = Param::per_path("l", "");
 
     #[test]
     fn texts_and_values() {
@@ -204,23 +159,16 @@ mod tests {
             (TIME, "250ms", 250_000),
             (BYTES, "4096", 4096),
             (WORD, "ios", 1),
-            (LIST, "4,1,100", 0x0101_0101_0164_0104),
-            (LIST, "1", 0x0101_0101_0101_0101),
         ] {
             assert_eq!(param.parse(text), Some(value), "{text}");
             let shown = if text == "default" { "7" } else { text };
             assert_eq!(param.text(value), shown);
         }
-        for (param, text, shown) in [
-            (RATIO, "1.500", "1.5"),
-            (TIME, "0.0125s", "12500us"),
-            (TIME, "1 s", "1s"),
-            (BYTES, "64KiB", "65536"),
-            (LIST, "2, 3,1", "2,3"),
-        ] {
+        for (param, text, shown) in
+            [(RATIO, "1.500", "1.5"), (TIME, "0.0125s", "12500us"), (TIME, "1 s", "1s"), (BYTES, "64KiB", "65536")]
+        {
             assert_eq!(param.text(param.parse(text).unwrap()), shown);
         }
-        assert_eq!((of_path(LIST.parse("4,3").unwrap(), 1), of_path(0, 63)), (3, 1));
     }
 
     #[test]
@@ -230,7 +178,6 @@ mod tests {
             (RATIO, &["0.999", "10.001", "1.2345", "1.", ".5", "inf", "NaN", "+2", "1.25x"]),
             (TIME, &["9us", "2s", "1", "ms", "1m", "1.5us", "-1s", "1 x"]),
             (WORD, &["", "Time", "0"]),
-            (LIST, &["", "0", "101", "1,", "1;2", "1,1,1,1,1,1,1,1,1"]),
         ] {
             for text in texts {
                 assert_eq!(param.parse(text), None, "{param:?} {text}");
@@ -240,10 +187,7 @@ mod tests {
 
     #[test]
     fn ranges() {
-        let ranges = [WHOLE, RATIO, TIME, WORD, LIST].map(|param| param.range());
-        assert_eq!(
-            ranges,
-            ["1 to 500", "1 to 10", "10us to 1s", "time or ios", "up to 8 numbers, 1 to 100, as in 4,1"]
-        );
+        let ranges = [WHOLE, RATIO, TIME, WORD].map(|param| param.range());
+        assert_eq!(ranges, ["1 to 500", "1 to 10", "10us to 1s", "time or ios"]);
     }
 }

@@ -5,8 +5,16 @@ use std::time::Duration;
 /// Parses a time: a number with its unit, such as `300ms`, `1.5s` or `5m`, or a sum of them, such as `1h 30m`.
 #[must_use]
 pub fn parse_time(text: &str) -> Option<Duration> {
-    // The library takes a lone 0 without a unit.
-    humantime::parse_duration(text).ok().filter(|_| text != "0")
+    // The library takes a lone 0 without a unit, and blanks within a number: `1 5s` is more likely a sum without a unit.
+    let splits_number = |pair: &[&str]| {
+        let ends_in_number = |part: &str| part.ends_with(|c: char| c.is_ascii_digit() || c == '.');
+        ends_in_number(pair[0]) && pair[1].starts_with(|c: char| c.is_ascii_digit() || c == '.')
+    };
+    let parts: Vec<_> = text.split_whitespace().collect();
+    if text == "0" || parts.windows(2).any(splits_number) {
+        return None;
+    }
+    humantime::parse_duration(text).ok()
 }
 
 /// Parses a time of whole microseconds.
@@ -81,7 +89,9 @@ mod tests {
             assert_eq!(parse_us(text).map(|us| (us, time_text(us))), Some((us, shown.into())), "{text}");
         }
         assert_eq!((parse_us("1ns"), parse_time("1ns")), (None, Some(Duration::from_nanos(1))));
-        for bad in ["", "0", "5", "s", "-1s", "+1s", "1.s", "1 parsec", "99999999999999999999s"] {
+        for bad in
+            ["", "0", "5", "1 5s", "1. 5s", "1s 5", "s", "-1s", "+1s", "1.s", "1 parsec", "99999999999999999999s"]
+        {
             assert_eq!(parse_time(bad), None, "{bad}");
         }
     }

@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn a_route_has_its_parameters_body_answer_and_errors() {
         let page = page();
-        let route = page.split("### PUT /v1/policy\n").nth(1).unwrap().split("\n### ").next().unwrap();
+        let route = page.split("### PUT /v1/settings\n").nth(1).unwrap().split("\n### ").next().unwrap();
         assert!(["\nBody: [", "\nAnswer: ", "\nErrors: "].iter().all(|part| route.contains(part)), "{route}");
     }
 }

@@ -33,8 +33,9 @@ impl FromStr for SocketMode {
     fn from_str(text: &str) -> Result<Self, ValueError> {
         let digits = text.strip_prefix('0').filter(|digits| digits.len() == 3 && !digits.contains('+'));
         let bits = digits.and_then(|digits| u32::from_str_radix(digits, 8).ok());
-        bits.map(Self)
-            .ok_or_else(|| ValueError::new(text, "no socket mode; give a 0 and three octal digits, such as 0660"))
+        bits.map(Self).ok_or_else(|| {
+            ValueError::new(text, "no socket mode; give a 0 and three octal digits in quotes, such as '0660'")
+        })
     }
 }
 
@@ -190,7 +191,9 @@ mod tests {
         for yaml in ["660", "600", "500", "400", "440", "0", "512"] {
             let error = serde_yaml::from_str::<SocketMode>(yaml).unwrap_err().to_string();
             assert!(
-                error.contains(&format!("`{yaml}` is no socket mode; give a 0 and three octal digits, such as 0660")),
+                error.contains(&format!(
+                    "`{yaml}` is no socket mode; give a 0 and three octal digits in quotes, such as '0660'"
+                )),
                 "{error}"
             );
         }

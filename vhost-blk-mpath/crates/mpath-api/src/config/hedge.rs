@@ -7,7 +7,7 @@ use mpath_core::{Hedging, decimal_text, json_schema, parse_decimal};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::json;
 
-use crate::text::{ValueError, text_or_number, text_serde};
+use crate::text::{ValueError, text_serde, word_or_number};
 
 const HEDGE: &str = "off or a quantile from p50 to p99.9, such as p95 or p99.5";
 const BUDGET: &str = "a share of all reads from 0.1% to 5%, such as 5% or 0.5%";
@@ -102,7 +102,7 @@ impl Serialize for Hedge {
 
 impl<'de> Deserialize<'de> for Hedge {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        text_or_number(deserializer, HEDGE)
+        word_or_number(deserializer, HEDGE)
     }
 }
 

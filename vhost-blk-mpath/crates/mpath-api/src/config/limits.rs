@@ -15,7 +15,7 @@ use utoipa::openapi::schema::Schema;
 use utoipa::{PartialSchema, ToSchema};
 
 use super::time::Time;
-use crate::text::{ValueError, text_or_number};
+use crate::text::{ValueError, word_or_number};
 
 /// Requests per second: `off`, or 1 to 1,000,000,000.
 pub type LimitIops = PerSecond<false>;
@@ -139,7 +139,7 @@ impl<const BYTES: bool> Serialize for PerSecond<BYTES> {
 
 impl<'de, const BYTES: bool> Deserialize<'de> for PerSecond<BYTES> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        text_or_number(deserializer, expected(BYTES))
+        word_or_number(deserializer, expected(BYTES))
     }
 }
 

@@ -81,6 +81,21 @@ pub struct LiveSettings {
     pub hedge: HedgeSetting,
 }
 
+impl LiveSettings {
+    /// Takes the value of the setting of this name from `other`.
+    pub fn copy(&mut self, setting: &str, other: &Self) {
+        match LiveSetting::ALL.into_iter().find(|live| live.name() == setting) {
+            Some(LiveSetting::Policy) => self.policy = other.policy,
+            Some(LiveSetting::Scheduler) => self.scheduler = other.scheduler,
+            Some(LiveSetting::Limits) => self.limits = other.limits,
+            Some(LiveSetting::Weight) => self.weight = other.weight,
+            Some(LiveSetting::Hedge) => self.hedge.hedge = other.hedge.hedge,
+            Some(LiveSetting::HedgeBudget) => self.hedge.budget = other.hedge.budget,
+            None => {}
+        }
+    }
+}
+
 impl DiskConfig {
     /// The settings that can be changed while I/O runs: of the disk, and then of the disks that share its paths.
     pub fn live(&self) -> impl Iterator<Item = LiveSettings> {

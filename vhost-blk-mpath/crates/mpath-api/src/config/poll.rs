@@ -8,7 +8,7 @@ use mpath_core::json_schema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::json;
 
-use crate::text::{ValueError, text_or_number};
+use crate::text::{ValueError, word_or_number};
 
 /// The limit of `auto`, in microseconds: above twice the round trip of a network within a data centre.
 const AUTO_US: u16 = 200;
@@ -77,7 +77,7 @@ impl Serialize for PollUs {
 
 impl<'de> Deserialize<'de> for PollUs {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        text_or_number(deserializer, EXPECTED)
+        word_or_number(deserializer, EXPECTED)
     }
 }
 

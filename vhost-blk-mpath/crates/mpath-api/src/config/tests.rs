@@ -220,7 +220,7 @@ fn errors_name_place_value_and_remedy() {
         ),
         (
             "io-timeout: 30",
-            "5:17: disks[0].io-timeout: `30` is not a time from 1s to 600s; give a whole number and its unit, such as 300ms or 2s",
+            "5:17: disks[0].io-timeout: `30` is not a time from 1s to 600s; give a number and its unit, such as 300ms, 1.5s or 5m",
         ),
         (
             "keep-alive-tmo: 601",
@@ -261,7 +261,7 @@ fn errors_name_place_value_and_remedy() {
         ),
         (
             "suspect-timeout: 10ms",
-            "5:22: disks[0].suspect-timeout: `10ms` is not a time from 50ms to 60s; give a whole number and its unit, such as 300ms or 2s",
+            "5:22: disks[0].suspect-timeout: `10ms` is not a time from 50ms to 60s; give a number and its unit, such as 300ms, 1.5s or 5m",
         ),
         ("weight: 0", "5:13: disks[0].weight: invalid value: integer `0`, expected an integer from 1 to 1000"),
         ("weight: 1001", "5:13: disks[0].weight: invalid value: integer `1001`, expected an integer from 1 to 1000"),

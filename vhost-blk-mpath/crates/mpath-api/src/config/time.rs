@@ -12,7 +12,7 @@ use super::value::Bounded;
 use crate::text::{ValueError, text_or_number};
 
 /// The usual forms of a time.
-const TIME_PATTERN: &str = r"^[0-9]+(\.[0-9]+)?\s*(ms|s|m|h)$";
+const TIME_PATTERN: &str = r"^([0-9]+(\.[0-9]+)?\s*(us|ms|s|m|min|h)\s*)+$";
 
 /// Whole seconds from `MIN` to `MAX`, `5` or `5s`. An `OPTIONAL` setting that is left out means no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -68,13 +68,13 @@ json_schema!(
         "description": format!("A number of seconds from {MIN} to {MAX}."),
         "anyOf": [
             {"type": "integer", "format": "int64", "minimum": MIN, "maximum": MAX},
-            {"type": "string", "pattern": r"^[0-9]+(\s*(s|m|h))?$"},
+            {"type": "string", "pattern": r"^([0-9]+|([0-9]+(\.[0-9]+)?\s*(s|m|min|h)\s*)+)$"},
         ],
         "examples": [MIN, MAX, format!("{MAX}s")],
     })
 );
 
-/// A time from `MIN` to `MAX` milliseconds, with its unit: a whole number of `ms` or `s`, such as `300ms`.
+/// A time from `MIN` to `MAX` milliseconds, in whole milliseconds, with its unit, such as `300ms`, `1.5s` or `1h 30m`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Time<const MIN: u32, const MAX: u32>(Bounded<MIN, MAX>);
 
@@ -103,7 +103,7 @@ fn ms_text(ms: u32) -> String {
 impl<const MIN: u32, const MAX: u32> Time<MIN, MAX> {
     fn expected() -> String {
         let (min, max) = (ms_text(MIN), ms_text(MAX));
-        format!("a time from {min} to {max}; give a whole number and its unit, such as 300ms or 2s")
+        format!("a time from {min} to {max}; give a number and its unit, such as 300ms, 1.5s or 5m")
     }
 }
 
@@ -182,11 +182,11 @@ mod tests {
         for text in ["", "ms", "s", "49ms", "61s", "300", "-1s", "1.5ms", "300us", "4294968s", "2m", "5000000000ms"] {
             let error = text.parse::<Silence>().unwrap_err().to_string();
             let expected = format!(
-                "`{text}` is not a time from 50ms to 60s; give a whole number and its unit, such as 300ms or 2s"
+                "`{text}` is not a time from 50ms to 60s; give a number and its unit, such as 300ms, 1.5s or 5m"
             );
             assert_eq!(error, expected);
         }
         let error = serde_yaml::from_str::<Silence>("300").unwrap_err().to_string();
-        assert!(error.starts_with("`300` is not a time from 50ms to 60s; give a whole number and its unit"), "{error}");
+        assert!(error.starts_with("`300` is not a time from 50ms to 60s; give a number and its unit"), "{error}");
     }
 }

@@ -107,9 +107,11 @@ pub struct Disk {
     /// The policies in force, in the form of the configuration file.
     pub policy: ClassPolicies,
     /// The scheduler in force, in the form of the configuration file.
-    pub scheduler: SchedulerSpec,
+    #[serde(default)]
+    pub scheduler: Option<SchedulerSpec>,
     /// The disk's limits, and how much of them is left.
-    pub limits: LimitStatus,
+    #[serde(default)]
+    pub limits: Option<LimitStatus>,
     /// Size. 0 until a path has been connected.
     pub capacity_bytes: u64,
     /// Logical block size. 0 until a path has been connected.

@@ -65,7 +65,7 @@ pub enum Action<E: std::error::Error> {
     /// The outcome of a Cross-Controller Reset that the controller was asked for.
     ResetAnswered(CrossResetOutcome),
     /// Ask every I/O thread for its statistics of the path. [`threads_answered`](super::Path::threads_answered) follows,
-    /// unless [`Self::CloseQueues`] or another question comes first.
+    /// unless another question comes first. An answer after [`Self::CloseQueues`] counts for nothing.
     AskThreads,
     /// Have one I/O thread send a flush for the writes that the controller of the path may cache.
     WriteBack,

@@ -303,6 +303,12 @@ impl<E: std::error::Error> Path<E> {
         self.actions.pop_front()
     }
 
+    /// The news among the actions that are left, which are not carried out any more.
+    pub(crate) fn take_news(&mut self) -> impl Iterator<Item = PathNews<E>> + use<E> {
+        let news = |action| if let Action::News(news) = action { Some(news) } else { None };
+        std::mem::take(&mut self.actions).into_iter().filter_map(news)
+    }
+
     /// Ends the path because the host ends. The I/O threads must have reported the end of their queue pairs before. Returns the
     /// shutdown of the controller of a live association. `None` if the controller may still execute writes: a controller that
     /// shuts down has no keep-alive timer (Base, "Keep Alive"), and the fence relies on that timer.

@@ -84,6 +84,7 @@ impl<E: Error, S, D> PathDriver<E, S, D> {
 
     /// Reports that the socket of this queue is connected.
     pub fn connected(&mut self, now: Instant, qid: u16, socket: S) {
+        debug_assert!(self.sockets.len() <= usize::from(qid), "a queue is connected once");
         self.sockets.resize_with(usize::from(qid), || None);
         self.sockets.push(Some(socket));
         self.path.connected(now, qid);
@@ -139,6 +140,7 @@ impl<E: Error, S, D> PathDriver<E, S, D> {
             }
             ending.close(host);
             if let Some((of, executed)) = fence.zip(confirmed) {
+                let now = host.now();
                 host.change_fences(|fences| fences.drained(now, of, executed));
             }
         }
@@ -147,7 +149,7 @@ impl<E: Error, S, D> PathDriver<E, S, D> {
 
     /// Carries out the next action. Returns whether another may follow. Due after each change of the fences, too.
     pub fn act(&mut self, now: Instant, host: &mut impl PathSurroundings<E, S, D>) -> bool {
-        self.follow_fences(now, host);
+        self.follow_fences(host);
         let action = if self.is_waiting() { None } else { host.poll(now, &mut self.path) };
         let Some(action) = action else { return false };
         host.before(&action);
@@ -166,7 +168,7 @@ impl<E: Error, S, D> PathDriver<E, S, D> {
             }
             Action::RemoveRecord { epoch } => self.is_removing_record = !host.remove_record(epoch),
             Action::GoLive(live) => self.go_live(host, *live),
-            Action::UpdateNamespace { epoch, update } => self.update_namespace(now, host, epoch, update),
+            Action::UpdateNamespace { epoch, update } => self.update_namespace(host, epoch, update),
             Action::CloseQueues { epoch, drain } => {
                 // Fences that wait for a reset over this path ask another path at once.
                 host.change_fences(|fences| fences.withdraw_resets(path));
@@ -174,6 +176,7 @@ impl<E: Error, S, D> PathDriver<E, S, D> {
             }
             Action::Ended(left) => self.ended(now, host, *left),
             Action::ResetAnswered(outcome) => {
+                let now = host.now();
                 host.change_fences(|fences| fences.reset_answered(now, path, Some(outcome)));
             }
             Action::AskThreads => host.ask_threads(),
@@ -191,13 +194,14 @@ impl<E: Error, S, D> PathDriver<E, S, D> {
     }
 
     /// Follows changes of the fences: asks the controller of the path to reset another controller, or goes on with the removal.
-    fn follow_fences(&mut self, now: Instant, host: &mut impl PathSurroundings<E, S, D>) {
+    fn follow_fences(&mut self, host: &mut impl PathSurroundings<E, S, D>) {
         let path = self.id;
         if self.awaits_fences && !host.of_fences(|fences| fences.holds(path)) {
             self.awaits_fences = false;
             self.path.removal_step_done();
         }
         if host.of_fences(|fences| fences.has_reset(path)) {
+            let now = host.now();
             host.change_fences(|fences| {
                 let other = fences.next_reset(now, path).expect("the fences have one");
                 if !self.path.reset_other(other) {
@@ -214,6 +218,8 @@ impl<E: Error, S, D> PathDriver<E, S, D> {
         for ending in self.endings.extract_if(.., |ending| ending.fence.is_some()) {
             ending.close(host);
         }
+        // What the last reports told is news still.
+        self.path.take_news().for_each(|news| host.news(news));
         let shutdown = self.path.end(now);
         let admin = self.sockets.first_mut().and_then(|admin| admin.take_if(|_| shutdown.is_some()));
         let ending = admin.zip(shutdown).map(|(admin, inner)| Ending::new(inner, admin, Vec::new(), None));
@@ -238,16 +244,10 @@ impl<E: Error, S, D> PathDriver<E, S, D> {
         host.news(PathNews::Live { info: Box::new(info), namespaces });
     }
 
-    fn update_namespace(
-        &mut self,
-        now: Instant,
-        host: &mut impl PathSurroundings<E, S, D>,
-        epoch: Epoch,
-        update: NamespaceUpdate,
-    ) {
+    fn update_namespace(&mut self, host: &mut impl PathSurroundings<E, S, D>, epoch: Epoch, update: NamespaceUpdate) {
         let NamespaceUpdate { disk, state, added, .. } = update;
         let path = self.id;
-        update.mark_loss(now, path, epoch, host.unflushed(disk));
+        update.mark_loss(host.now(), path, epoch, host.unflushed(disk));
         if let Some(limits) = added {
             host.post_all(ThreadMessage::AddNamespace { path, epoch, disk, limits });
         }
@@ -269,6 +269,7 @@ impl<E: Error, S, D> PathDriver<E, S, D> {
         } else if let Some(admin) = admin {
             host.close(admin);
         }
+        let now = host.now();
         host.change_fences(|fences| fences.begin(now, ended));
     }
 }

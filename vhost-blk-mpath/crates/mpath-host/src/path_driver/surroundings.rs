@@ -18,6 +18,9 @@ use crate::thread_message::IoThreads;
 /// `E`: why a socket or a record has failed; `S`: a connected socket of a queue that no I/O thread has; `D`: the socket of an
 /// I/O queue that drains.
 pub trait PathSurroundings<E: Error, S, D>: IoThreads {
+    /// The time now. Fences count from the end of the sockets that were closed before, even if the process stood still meanwhile.
+    fn now(&self) -> Instant;
+
     /// The next action of the path, with the disks that share it: calls [`Path::poll`].
     fn poll(&mut self, now: Instant, path: &mut Path<E>) -> Option<Action<E>>;
 

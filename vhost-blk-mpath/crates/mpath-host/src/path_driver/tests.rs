@@ -13,11 +13,15 @@ use crate::settings::PathSettings;
 use crate::testing::{Failed, Known, namespace, settings};
 use crate::thread_message::IoThreads;
 
+/// How long the close of a socket takes.
+const CLOSE: Duration = Duration::from_millis(300);
+
 /// Surroundings that write down what they are asked for. Sockets have names.
 struct Written {
     log: Vec<String>,
     disks: Known,
     fences: Fences,
+    now: Instant,
 }
 
 impl IoThreads for Written {
@@ -33,6 +37,10 @@ impl IoThreads for Written {
 impl PathSurroundings<Failed, &'static str, &'static str> for Written {
     fn poll(&mut self, now: Instant, path: &mut Path<Failed>) -> Option<Action<Failed>> {
         path.poll(now, &mut self.disks)
+    }
+
+    fn now(&self) -> Instant {
+        self.now
     }
 
     fn before(&mut self, _: &Action<Failed>) {}
@@ -60,6 +68,7 @@ impl PathSurroundings<Failed, &'static str, &'static str> for Written {
     fn send_term_req(&mut self, _: &mut &'static str, _: &[u8]) {}
 
     fn close(&mut self, socket: &'static str) {
+        self.now += CLOSE;
         self.log.push(format!("close {socket}"));
     }
 
@@ -68,6 +77,7 @@ impl PathSurroundings<Failed, &'static str, &'static str> for Written {
     }
 
     fn close_draining(&mut self, socket: &'static str) {
+        self.now += CLOSE;
         self.log.push(format!("close {socket}"));
     }
 
@@ -120,7 +130,7 @@ impl Rig {
         let (log, disks, fences) = (Vec::new(), Known::new(&[namespace()]), Fences::default());
         let mut driver = PathDriver::new(path);
         driver.connected(now, 0, "admin");
-        Self { now, driver, host: Written { log, disks, fences } }
+        Self { now, driver, host: Written { log, disks, fences, now } }
     }
 
     fn live(settings: PathSettings) -> Self {
@@ -150,6 +160,7 @@ fn sockets_are_closed_before_the_fence_begins() {
     // The controller has closed the other connection first, so nothing drains.
     let words = rig.report(Report::Closed { draining: None, in_doubt: true });
     assert_eq!(words, ["close first", "close admin", "fence", "Failed(Lost(Failed))"]);
+    assert_eq!(rig.host.fences.held().next().unwrap().begun, rig.now + 2 * CLOSE, "it counts from their end");
 }
 
 #[test]

@@ -129,7 +129,7 @@ fn errors_have_a_code_and_one_line() {
             "POST",
             "/v1/disks",
             r#"{"socket-path":"/s","subsystem":"nqn.a","io-timeout":30}"#,
-            "body: io-timeout: `30` is not a time from 1s to 600s; give a whole number and its unit",
+            "body: io-timeout: `30` is not a time from 1s to 600s; give a number and its unit",
         ),
         (
             "POST",

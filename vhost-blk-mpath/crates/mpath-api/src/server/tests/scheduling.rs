@@ -22,7 +22,7 @@ fn schedulers_and_limits_are_read_and_set() {
     let kept = SetScheduler { name: SchedulerKind::BurstCredit, params: Vec::new() };
     let both = client.set(&kept.into()).unwrap();
     assert_eq!(
-        both.iter().map(|of| of.scheduler.to_string()).collect::<Vec<_>>(),
+        both.iter().map(|of| of.scheduler.unwrap().to_string()).collect::<Vec<_>>(),
         ["burst-credit", "burst-credit share=0.5"]
     );
     assert_eq!(client.disks_with(LiveSetting::Scheduler, Some("b")).unwrap(), both[1..]);
@@ -54,7 +54,7 @@ fn schedulers_and_limits_are_read_and_set() {
     let lifted = SetLimits { iops: Some("off".parse().unwrap()), ..SetLimits::default() };
     assert_eq!(client.set(&lifted.into()).unwrap(), client.disks_with(LiveSetting::Limits, None).unwrap());
     let a = &client.disks_with(LiveSetting::Limits, Some("a")).unwrap()[0];
-    assert_eq!(a.limits.limits.to_string(), "iops off, bandwidth 1MiB, burst 2s");
+    assert_eq!(a.limits.as_ref().unwrap().limits.to_string(), "iops off, bandwidth 1MiB, burst 2s");
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn an_unknown_parameter_is_refused_with_the_known_ones() {
         assert_eq!(server.refuses(&wanted, &message), 400);
     }
     let disks = server.client().disks(None).unwrap();
-    let is_unchanged = |of: &Disk| (of.scheduler, of.weight) == (SchedulerKind::Fifo.into(), 100);
+    let is_unchanged = |of: &Disk| (of.scheduler, of.weight) == (Some(SchedulerKind::Fifo.into()), 100);
     assert!(disks.iter().all(is_unchanged), "a refused order changes nothing");
 }
 

@@ -56,7 +56,7 @@ fn requests_about_paths_are_refused_for_a_disk_that_shares_paths() {
     let both = SetSettings { policy: Some(PolicyKind::Bdp.into()), ..limits("8") };
     assert_eq!(set(both), ["a", "b", SHARER]);
     let shown = client.disks_with(LiveSetting::Limits, None).unwrap();
-    assert!(shown.iter().all(|of| of.policy == PolicyKind::Bdp.into() && of.limits.limits.iops.to_string() == "8"));
+    assert!(shown.iter().all(|of| of.policy == PolicyKind::Bdp.into() && of.limits.as_ref().unwrap().limits.iops.to_string() == "8"));
     assert_eq!(client.disks_with(LiveSetting::Policy, None).unwrap().len(), 2);
     let disks = client.status().unwrap().disks;
     assert_eq!(disks.iter().map(|disk| disk.shares_paths_of.as_deref()).collect::<Vec<_>>(), [None, None, Some("a")]);

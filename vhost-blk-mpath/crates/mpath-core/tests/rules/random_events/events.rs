@@ -149,7 +149,6 @@ pub(crate) fn policies() -> impl Strategy<Value = ClassPolicies> {
                 PolicyKind::Latency | PolicyKind::LatencyRr if eager => {
                     &[("rehabilitation", "ios"), ("age", "10"), ("burst", "3"), ("memory", "1ms")]
                 }
-                PolicyKind::ServiceTime if eager => &[("throughput", "1,100,7")],
                 _ => &[],
             };
             PolicySpec::new(kind, params.iter().copied()).expect("valid")

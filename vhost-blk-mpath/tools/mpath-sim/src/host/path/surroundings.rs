@@ -243,6 +243,10 @@ impl PathSurroundings<IoFailure, ControlSocket, ConnId> for Turn<'_> {
         path.poll(now, self.disks)
     }
 
+    fn now(&self) -> Instant {
+        self.ctx.clock.now()
+    }
+
     fn before(&mut self, action: &Action<IoFailure>) {
         self.ctx.say(|| format!("path {}: {}", self.own.id, described(action)));
         let (own, checker, elapsed) = (&mut *self.own, &mut self.ctx.checker, self.ctx.clock.elapsed());
