@@ -287,3 +287,45 @@ impl From<SetLimits> for SetSettings {
         Self { limits: Some(limits), ..Self::default() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_takes_one_setting_and_leaves_the_others() {
+        let before = LiveSettings {
+            policy: PolicyKind::Bdp.into(),
+            scheduler: SchedulerKind::BurstCredit.into(),
+            limits: LimitsConfig::default(),
+            weight: Weight::new(100).unwrap(),
+            hedge: HedgeSetting::default(),
+        };
+        let wanted = LiveSettings {
+            policy: PolicyKind::Numa.into(),
+            scheduler: SchedulerKind::Fifo.into(),
+            limits: LimitsConfig { iops: "5".parse().unwrap(), ..LimitsConfig::default() },
+            weight: Weight::new(7).unwrap(),
+            hedge: HedgeSetting { hedge: Hedge::Quantile(950), budget: "1%".parse().unwrap() },
+        };
+        let values = |of: &LiveSettings| {
+            let HedgeSetting { hedge, budget } = of.hedge;
+            let limits = of.limits.to_string();
+            [
+                of.policy.to_string(),
+                of.scheduler.to_string(),
+                limits,
+                of.weight.to_string(),
+                hedge.to_string(),
+                budget.to_string(),
+            ]
+        };
+        for (at, setting) in LiveSetting::ALL.into_iter().enumerate() {
+            let mut after = before;
+            after.copy(setting.name(), &wanted);
+            let mut expected = values(&before);
+            expected[at].clone_from(&values(&wanted)[at]);
+            assert_eq!(values(&after), expected, "{setting:?}");
+        }
+    }
+}
