@@ -110,6 +110,11 @@ impl PathTask {
         loop {
             let _ = (0..EXCHANGES_MAX).find(|_| !self.driver.exchange(Instant::now(), &mut self.host));
             if self.act() {
+                // A disk may have waited for the end of this path to grow.
+                if let Some(growing) = self.growing.take() {
+                    growing.await;
+                }
+                self.host.subsystem.grow().await;
                 return;
             }
             if self.driver.exchange(Instant::now(), &mut self.host) {
