@@ -42,16 +42,13 @@ impl DirtyLog {
     }
 
     /// Takes the marks: the pages, counted from [`GUEST_START`].
-    ///
-    /// # Panics
-    ///
-    /// If the device has marked a page below the guest's memory.
     #[must_use]
     pub fn take(&self) -> Vec<u64> {
-        let mut marks = vec![0; self.bytes as usize];
-        self.file.read_exact_at(&mut marks, 0).expect("all of the log is there");
-        self.file.write_all_at(&vec![0; marks.len()], 0).expect("room that is there");
-        let marked = (0..8 * self.bytes).filter(|page| marks[(page / 8) as usize] & 1 << (page % 8) != 0);
-        marked.map(|page| page.checked_sub(GUEST_START / PAGE_BYTES).expect("a page of the guest")).collect()
+        // Most of the log is for addresses below the guest's memory.
+        let below = GUEST_START / PAGE_BYTES / 8;
+        let mut marks = vec![0; (self.bytes - below) as usize];
+        self.file.read_exact_at(&mut marks, below).expect("all of the log is there");
+        self.file.write_all_at(&vec![0; marks.len()], below).expect("room that is there");
+        (0..8 * marks.len() as u64).filter(|page| marks[(page / 8) as usize] & 1 << (page % 8) != 0).collect()
     }
 }
