@@ -111,7 +111,7 @@ fn fixed_seeds() {
         hang_ups: 50,
         continued_without_log: 10,
         queue_stops: 50,
-        stops_without_path: 20,
+        stops_without_path: 0,
         long_chains: 2_000,
         migrations: 30,
         moves: 20,
