@@ -2,30 +2,35 @@
 //!
 //! The budget of late answers.
 //!
-//! A request is under way at an alarm, and its first path answers after all: this is a *late answer*. Then a recalled
-//! read was read twice, or a suspect path was only slow. An array that is slow on all paths would be read over and over.
-//! So late answers may be a tenth of all answers. A group that has had more is *overdrawn*. It waits for `FACTOR` times
-//! what the path itself has taken, even if that is more than `suspect-timeout`.
+//! A read is recalled, and its first path answers after all: this is a *late answer*. The read was read twice. An array
+//! that is slow on all paths would be read over and over. So late answers may be a tenth of all answers. A group that
+//! has had more is *overdrawn*. It waits for `FACTOR` times what the path itself has taken, even if that is more than
+//! `suspect-timeout`.
 //!
-//! The budget counts when an answer is late, and not when a request is recalled. So the first alarm is free, however
-//! many requests it moves. A path that stops for seconds may cause many late answers, and the answers of the other paths
-//! pay for them.
+//! The budget counts when an answer is late, and not when a read is recalled. So the first alarm is free, however many
+//! reads it moves. Answers that come while recalled reads are unanswered pay for their late answers. So a path that is
+//! back after a second of silence leaves the budget for the next silence.
 
 /// One answer in this number may be late.
 const SHARE: i64 = 10;
-/// The most late answers that are saved.
+/// The most late answers that are saved, apart from those that are expected.
 const SAVED_MAX: i64 = 8;
 
 /// The most late answers that are owed. A path that comes back after a stop may have many of them.
 const OWED_MAX: i64 = 32;
 
-/// Late answers that may follow, in parts of [`SHARE`]; less than 0 if there were too many.
+/// The late answers that may follow.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct LateAnswers(i64);
+pub(crate) struct LateAnswers {
+    /// How many, in parts of [`SHARE`]; less than 0 if there were too many.
+    left: i64,
+    /// The most of `left`, in the same parts.
+    left_max: i64,
+}
 
 impl Default for LateAnswers {
     fn default() -> Self {
-        Self(SAVED_MAX * SHARE)
+        Self { left: SAVED_MAX * SHARE, left_max: SAVED_MAX * SHARE }
     }
 }
 
@@ -33,17 +38,23 @@ impl LateAnswers {
     /// Counts an answer.
     #[inline]
     pub(crate) fn answered(&mut self) {
-        self.0 += i64::from(self.0 < SAVED_MAX * SHARE);
+        self.left += i64::from(self.left < self.left_max);
     }
 
     /// Counts late answers.
     pub(crate) fn late(&mut self, count: u32) {
-        self.0 = (self.0 - i64::from(count) * SHARE).max(-OWED_MAX * SHARE);
+        self.left = (self.left - i64::from(count) * SHARE).max(-OWED_MAX * SHARE);
+    }
+
+    /// Takes the number of recalled reads that their first paths may still answer. As many late answers more are saved.
+    pub(crate) fn expect(&mut self, reads: u32) {
+        self.left_max = (SAVED_MAX + i64::from(reads)) * SHARE;
+        self.left = self.left.min(self.left_max);
     }
 
     #[inline]
     pub(crate) fn is_overdrawn(self) -> bool {
-        self.0 < 0
+        self.left < 0
     }
 }
 
@@ -69,5 +80,20 @@ mod tests {
         answers.late(1_000_000);
         (0..=OWED_MAX * SHARE).for_each(|_| answers.answered());
         assert!(!answers.is_overdrawn(), "a long stop is paid for in the end");
+    }
+    #[test]
+    fn answers_during_a_silence_pay_for_its_late_answers() {
+        let mut answers = LateAnswers::default();
+        for _ in 0..3 {
+            answers.expect(32);
+            (0..320).for_each(|_| answers.answered());
+            (0..32).rev().for_each(|left| {
+                answers.late(1);
+                answers.expect(left);
+            });
+            assert!(!answers.is_overdrawn());
+        }
+        answers.late(9);
+        assert!(answers.is_overdrawn(), "no more are saved than before");
     }
 }

@@ -121,8 +121,6 @@ pub(crate) struct SilenceWatch {
     suspect: bool,
     /// When to compare the path again. It has been silent for its deadline, and no other path was faster.
     compare_at: Option<Instant>,
-    /// Requests that were under way when the path became suspect and that it answers late.
-    late: u32,
     silences: LongestWait,
     deadline: Duration,
     /// The deadline without its bounds.
@@ -140,7 +138,6 @@ impl SilenceWatch {
             waiting_since: None,
             suspect: false,
             compare_at: None,
-            late: 0,
             silences: LongestWait::assumed(timeout),
             deadline: timeout,
             long_deadline: FACTOR * timeout,
@@ -214,12 +211,6 @@ impl SilenceWatch {
         self.deadline
     }
 
-    /// Takes the number of requests that the path has answered late since it was suspect. Recalled requests count when
-    /// they are answered.
-    pub(crate) fn take_late(&mut self) -> u32 {
-        std::mem::take(&mut self.late)
-    }
-
     /// How long the path has owed answers and been silent.
     pub(crate) fn silence(&self, now: Instant, attention: &Attention) -> Duration {
         self.waiting_since.map_or(Duration::ZERO, |since| attention.between(since, now))
@@ -270,9 +261,6 @@ impl SilenceWatch {
         if self.waiting_since == Some(now) && !self.suspect {
             // One of several answers that arrived together.
             return;
-        }
-        if self.suspect {
-            self.late += self.issued;
         }
         if let Some(since) = self.waiting_since
             && let Some(longest) = self.silences.remember(now, attention.between(since, now))

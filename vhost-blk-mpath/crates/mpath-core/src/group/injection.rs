@@ -89,6 +89,7 @@ impl Group {
         let owed = (released.len() - unsent + answers.len()) as u32;
         if owed + abandoned > 0 {
             path.watch.forget(now, owed, abandoned);
+            self.expect_late_answers();
             self.watch_changed(now, id);
         }
         // Requests that the injection was about to fail go on too.
@@ -244,7 +245,7 @@ impl Group {
         let injections = path.injections.as_mut().expect("only an injection abandons answers here");
         injections.abandoned[class.index()] -= 1;
         path.watch.progress(now, 1, &self.attention);
-        self.late_answers.late(1);
+        self.late_answered(1);
         self.watch_changed(now, id);
     }
 

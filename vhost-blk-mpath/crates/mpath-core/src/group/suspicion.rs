@@ -34,9 +34,22 @@ impl Group {
             if let Some((sent_at, bytes)) = read {
                 path.read_deadlines.record_latency(now, self.attention.between(sent_at, now), bytes);
             }
-            self.late_answers.late(answered);
+            if answered > 0 {
+                self.late_answered(answered);
+            }
             self.watch_changed(now, id);
         }
+    }
+
+    /// Counts answers to recalled reads.
+    pub(super) fn late_answered(&mut self, answers: u32) {
+        self.late_answers.late(answers);
+        self.expect_late_answers();
+    }
+
+    /// Counts the recalled reads that may still be answered.
+    pub(super) fn expect_late_answers(&mut self) {
+        self.late_answers.expect(self.paths.iter().map(|path| path.watch.abandoned()).sum());
     }
 
     /// Records that the driver gets a request for this path.
@@ -63,7 +76,10 @@ impl Group {
             return;
         }
         match outcome {
-            Outcome::Recalled { abandoned } => path.watch.recalled(abandoned),
+            Outcome::Recalled { abandoned } => {
+                path.watch.recalled(abandoned);
+                self.expect_late_answers();
+            }
             Outcome::Lost { .. } | Outcome::GivenUp => path.watch.returned_unanswered(),
             Outcome::Success | Outcome::PathError | Outcome::Retry { .. } | Outcome::Failed(_) => {
                 path.watch.answered(now, &self.attention);
@@ -88,7 +104,6 @@ impl Group {
             self.watch_at = Some(self.watch_at.map_or(due, |at| at.min(due)));
         }
         if self.suspects & id.bit() != 0 && !watch.is_suspect() {
-            self.late_answers.late(watch.take_late());
             self.refresh_eligible(now);
         }
     }

@@ -10,6 +10,7 @@ pub struct Measured {
     pub(crate) seconds: f64,
     pub(crate) bytes: u64,
     pub(crate) latencies: Vec<Duration>,
+    pub(crate) slowest_read: Duration,
     /// Requests and probes issued, by path.
     pub(crate) issued: Vec<u64>,
     pub(crate) probes: Vec<u64>,
@@ -29,6 +30,11 @@ impl Measured {
     /// The latency, from submission to end, that this share of the requests did not exceed.
     pub fn quantile(&mut self, share: f64) -> Duration {
         quantile(&mut self.latencies, share).unwrap_or_default()
+    }
+
+    /// The longest latency of a read, from submission to end.
+    pub fn slowest_read(&self) -> Duration {
+        self.slowest_read
     }
 
     /// Share of the requests issued on each path.

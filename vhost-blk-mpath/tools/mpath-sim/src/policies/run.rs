@@ -201,7 +201,11 @@ impl Sim {
                     assert_eq!(result, Ok(()), "nothing fails here");
                     let open = self.open[tag.0 as usize];
                     self.measured.bytes += u64::from(open.bytes);
-                    self.measured.latencies.push(now - open.submitted);
+                    let latency = now - open.submitted;
+                    self.measured.latencies.push(latency);
+                    if open.op == Op::Read {
+                        self.measured.slowest_read = self.measured.slowest_read.max(latency);
+                    }
                     self.submit(tag);
                 }
                 Action::Recall { path, tag } => {

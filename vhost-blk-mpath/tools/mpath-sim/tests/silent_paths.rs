@@ -1,0 +1,38 @@
+//! Paths that fall silent again as soon as they are back.
+
+use std::time::Duration;
+
+use mpath_core::PolicyKind;
+use mpath_sim::policies::{Model, Sim, Workload};
+
+const MS: Duration = Duration::from_millis(1);
+/// A read leaves a silent path within this time.
+const READ_MOVES_WITHIN: Duration = Duration::from_millis(500);
+
+/// The slowest read, if the paths are silent in turn.
+fn slowest_read(policy: PolicyKind, workload: Workload) -> Duration {
+    let mut sim = Sim::new(policy, &[Model::disk(32, 10 * MS); 2], workload, 1);
+    let mut slowest = sim.run(1000 * MS).slowest_read();
+    for path in [0, 1, 0, 1] {
+        sim.silence(path);
+        slowest = slowest.max(sim.run(1000 * MS).slowest_read());
+        sim.restore(path);
+        slowest = slowest.max(sim.run(10 * MS).slowest_read());
+    }
+    slowest
+}
+
+/// A path that comes back answers what was moved, too late. That must not keep reads on the path that is silent next.
+#[test]
+fn each_silence_costs_a_read_the_same() {
+    let mut found = Vec::new();
+    for policy in PolicyKind::ALL {
+        for (depth, reads_percent) in [(1, 100), (8, 50), (8, 100), (32, 50), (32, 100)] {
+            let slowest = slowest_read(policy, Workload::small(depth).with_reads(reads_percent));
+            if slowest > READ_MOVES_WITHIN {
+                found.push(format!("{policy:?}, depth {depth}, {reads_percent} % reads: {slowest:?}"));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{found:#?}");
+}
