@@ -57,6 +57,18 @@ class Linux(World):
         """The state of a controller, or "" if it is gone."""
         return self.sh(f"cat /sys/class/nvme/nvme{index}/state 2>/dev/null", check=False).strip()
 
+    def lose_second_path(self):
+        """Closes the second port of the target for a while. Returns how long nvme1 took to come back, in seconds."""
+        self.target.set(2, "listen=off", "reset=all")
+        try:
+            wait_for(lambda: self.state(1) == "connecting", IO_TIMEOUT, "nvme1 connecting")
+            wait_for(self.carries(0), IO_TIMEOUT, "I/O on path 0")
+        finally:
+            self.target.set(2, "listen=on")
+        back = wait_for(lambda: self.state(1) == "live", LIVE_TIMEOUT, "nvme1 live again")
+        wait_for(self.carries(1), IO_TIMEOUT, "I/O on path 1 again")
+        return back
+
     def authenticate(self, index, text):
         """Has a controller authenticate on its live queues with a secret."""
         self.sh(f"printf %s '{text}' >/sys/class/nvme/nvme{index}/dhchap_secret")
@@ -107,14 +119,7 @@ def pair(one):
             cut = wait_for(lambda: linux.state(0) == "live", LIVE_TIMEOUT, "nvme0 live again")
             wait_for(linux.carries(0), IO_TIMEOUT, "I/O on path 0 again")
             expect_proofs(proofs, one.both, "nvme0")
-            linux.target.set(2, "listen=off", "reset=all")
-            try:
-                wait_for(lambda: linux.state(1) == "connecting", IO_TIMEOUT, "nvme1 connecting")
-                wait_for(linux.carries(0), IO_TIMEOUT, "I/O on path 0")
-            finally:
-                linux.target.set(2, "listen=on")
-            back = wait_for(lambda: linux.state(1) == "live", LIVE_TIMEOUT, "nvme1 live again")
-            wait_for(linux.carries(1), IO_TIMEOUT, "I/O on path 1 again")
+            back = linux.lose_second_path()
             expect_proofs(proofs, one.both, "nvme1")
             said = linux.end_load()
             linux.disconnect()

@@ -59,14 +59,7 @@ def concatenates(one, ctrl_secret, world, directory):
         second = expect_concatenation(world, linux, proofs, one.hash_name, "nvme0", "nvme1")
         check(not first & second, f"the keys {first & second} were used again after a loss")
         proofs.forget()
-        linux.target.set(2, "listen=off", "reset=all")
-        try:
-            wait_for(lambda: linux.state(1) == "connecting", IO_TIMEOUT, "nvme1 connecting")
-            wait_for(linux.carries(0), IO_TIMEOUT, "I/O on path 0")
-        finally:
-            linux.target.set(2, "listen=on")
-        back = wait_for(lambda: linux.state(1) == "live", LIVE_TIMEOUT, "nvme1 live again")
-        wait_for(linux.carries(1), IO_TIMEOUT, "I/O on path 1 again")
+        back = linux.lose_second_path()
         third = expect_concatenation(world, linux, proofs, one.hash_name, "nvme1")
         check(len(second & third) == 1, f"nvme1 has no new key, or nvme0 has one: {second}, then {third}")
         said = linux.end_load()

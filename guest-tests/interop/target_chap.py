@@ -8,7 +8,8 @@ from chap import CTRL_SECRET, HOST_SECRET, WRONG_SECRET, Offer, secret_options
 from keys import HOST_OPTIONS
 from nvmet_chap import HOST_REFUSED, changed
 from nvmet_tls import RefusedRig, refusal
-from rig import Rig, RigError
+from rig import Rig
+from target_tls import expect_refusal
 
 # The daemon allows everything, so a relay takes the rest away: (option of the target, error of the daemon, log of the target).
 OFFERS = {
@@ -69,15 +70,7 @@ def wrong_files(_, directory):
         "wrong controller secret": (HOST_SECRET, "secret", 'the secret does not start with "DHHC-1:"'),
     }
     for name, (host, ctrl, expected) in wrong.items():
-        target = target_of(directory, *secret_options(directory, host, ctrl))
-        try:
-            target.start_targets()
-        except RigError as error:
-            check(expected in str(error), f"{name}: {error}")
-        else:
-            check(False, f"{name}: mpath-target starts")
-        finally:
-            target.stop()
+        expect_refusal(name, target_of(directory, *secret_options(directory, host, ctrl)), expected)
     return f"does not start: {', '.join(wrong)}"
 
 

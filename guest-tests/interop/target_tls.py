@@ -8,6 +8,7 @@ from collections import namedtuple
 from against_nvmet import OPTIONS, bench
 from case import check, wait_for
 from keys import CONFIGURED, HOST_OPTIONS, OTHER, key_file, key_options, key_text
+from nvmet_chap import changed
 from nvmet_tls import MISSING_KEY, NONE_ACCEPTED, RefusedRig, refusal
 from rig import Rig, RigError
 from tls import dhchap_secret, interchange
@@ -23,8 +24,16 @@ IN_CLEAR = "TLS handshake failed: the peer sends clear text in place of TLS: che
 WrongSetup = namedtuple("WrongSetup", "name error text log mode target_text listener", defaults=(KEY, "^$", 0o600, KEY, LISTENER))
 
 
-def changed(text, position, character):
-    return text[:position] + character + text[position + 1 :]
+def expect_refusal(name, target, expected):
+    """Fails unless the target of this rig refuses to start, with `expected` in its error."""
+    try:
+        target.start_targets()
+    except RigError as error:
+        check(expected in str(error), f"{name}: {error}")
+    else:
+        check(False, f"{name}: mpath-target starts")
+    finally:
+        target.stop()
 
 
 WRONG_SETUPS = (
@@ -93,15 +102,7 @@ def target_without_key(_, directory):
         "wrong checksum": (changed(KEY, 20, "z"), "the checksum in the TLS key is not that of the key"),
     }
     for name, (text, expected) in wrong.items():
-        rig = Rig(directory, "mem:16MiB", target_options=("--tls-key-file", key_file(directory, text)))
-        try:
-            rig.start_targets()
-        except RigError as error:
-            check(expected in str(error), f"{name}: {error}")
-        else:
-            check(False, f"{name}: mpath-target starts")
-        finally:
-            rig.stop()
+        expect_refusal(name, Rig(directory, "mem:16MiB", target_options=("--tls-key-file", key_file(directory, text))), expected)
     return f"does not start: {', '.join(wrong)}"
 
 
