@@ -2,14 +2,15 @@
 //!
 //! The budget of late answers.
 //!
-//! A read is recalled, and its first path answers after all: this is a *late answer*. The read was read twice. An array
-//! that is slow on all paths would be read over and over. So late answers may be a tenth of all answers. A group that
-//! has had more is *overdrawn*. It waits for `FACTOR` times what the path itself has taken, even if that is more than
-//! `suspect-timeout`.
+//! A request is recalled, and its first path answers after all: this is a *late answer*. The request was executed twice,
+//! and an array that is slow on all paths would execute its reads over and over. A hedge that came too late counts too.
+//! Writes stay with a suspect path, so its suspicion counts once if the path answers them. So late answers may be a tenth
+//! of all answers. A group that has had more is *overdrawn*. It waits for `FACTOR` times what the path itself has taken,
+//! even if that is more than `suspect-timeout`.
 //!
-//! The budget counts when an answer is late, and not when a read is recalled. So the first alarm is free, however many
-//! reads it moves. Answers that come while recalled reads are unanswered pay for their late answers. So a path that is
-//! back after a second of silence leaves the budget for the next silence.
+//! The budget counts when an answer is late, and not when a request is recalled. So the first alarm is free, however many
+//! requests it moves. Answers that come until then pay for it. After a second of silence, that is enough for the next
+//! silence of another path.
 
 /// One answer in this number may be late.
 const SHARE: i64 = 10;
@@ -46,9 +47,9 @@ impl LateAnswers {
         self.left = (self.left - i64::from(count) * SHARE).max(-OWED_MAX * SHARE);
     }
 
-    /// Takes the number of recalled reads that their first paths may still answer. As many late answers more are saved.
-    pub(crate) fn expect(&mut self, reads: u32) {
-        self.left_max = (SAVED_MAX + i64::from(reads)) * SHARE;
+    /// Takes the number of abandoned requests that may still be answered. As many late answers more are saved.
+    pub(crate) fn expect(&mut self, requests: u32) {
+        self.left_max = (SAVED_MAX + i64::from(requests)) * SHARE;
         self.left = self.left.min(self.left_max);
     }
 

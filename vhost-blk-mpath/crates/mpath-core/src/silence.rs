@@ -121,6 +121,8 @@ pub(crate) struct SilenceWatch {
     suspect: bool,
     /// When to compare the path again. It has been silent for its deadline, and no other path was faster.
     compare_at: Option<Instant>,
+    /// The path was suspect, and answers requests that it has kept.
+    false_alarm: bool,
     silences: LongestWait,
     deadline: Duration,
     /// The deadline without its bounds.
@@ -138,6 +140,7 @@ impl SilenceWatch {
             waiting_since: None,
             suspect: false,
             compare_at: None,
+            false_alarm: false,
             silences: LongestWait::assumed(timeout),
             deadline: timeout,
             long_deadline: FACTOR * timeout,
@@ -211,6 +214,11 @@ impl SilenceWatch {
         self.deadline
     }
 
+    /// Takes whether a suspicion has ended, and the path answers requests that were not recalled.
+    pub(crate) fn take_false_alarm(&mut self) -> bool {
+        std::mem::take(&mut self.false_alarm)
+    }
+
     /// How long the path has owed answers and been silent.
     pub(crate) fn silence(&self, now: Instant, attention: &Attention) -> Duration {
         self.waiting_since.map_or(Duration::ZERO, |since| attention.between(since, now))
@@ -262,6 +270,7 @@ impl SilenceWatch {
             // One of several answers that arrived together.
             return;
         }
+        self.false_alarm |= self.suspect && self.issued > 0;
         if let Some(since) = self.waiting_since
             && let Some(longest) = self.silences.remember(now, attention.between(since, now))
         {

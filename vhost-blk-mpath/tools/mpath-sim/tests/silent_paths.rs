@@ -1,4 +1,4 @@
-//! Paths that fall silent again as soon as they are back.
+//! Paths that fall silent in turn, a few answers after the other one is back.
 
 use std::time::Duration;
 
@@ -17,9 +17,9 @@ fn slowest_read(policy: PolicyKind, workload: Workload) -> Duration {
         sim.silence(path);
         slowest = slowest.max(sim.run(1000 * MS).slowest_read());
         sim.restore(path);
-        slowest = slowest.max(sim.run(10 * MS).slowest_read());
+        slowest = slowest.max(sim.run(50 * MS).slowest_read());
     }
-    slowest
+    slowest.max(sim.run(1000 * MS).slowest_read())
 }
 
 /// A path that comes back answers what was moved, too late. That must not keep reads on the path that is silent next.
@@ -27,10 +27,10 @@ fn slowest_read(policy: PolicyKind, workload: Workload) -> Duration {
 fn each_silence_costs_a_read_the_same() {
     let mut found = Vec::new();
     for policy in PolicyKind::ALL {
-        for (depth, reads_percent) in [(1, 100), (8, 50), (8, 100), (32, 50), (32, 100)] {
-            let slowest = slowest_read(policy, Workload::small(depth).with_reads(reads_percent));
+        for reads_percent in [50, 100] {
+            let slowest = slowest_read(policy, Workload::small(32).with_reads(reads_percent));
             if slowest > READ_MOVES_WITHIN {
-                found.push(format!("{policy:?}, depth {depth}, {reads_percent} % reads: {slowest:?}"));
+                found.push(format!("{policy:?}, {reads_percent} % reads: {slowest:?}"));
             }
         }
     }

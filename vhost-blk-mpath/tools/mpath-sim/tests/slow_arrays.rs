@@ -84,3 +84,21 @@ fn a_slow_array_makes_no_path_suspect_once_it_is_known() {
     }
     assert!(found.is_empty(), "{found:#?}");
 }
+
+/// Each write takes between half of the mean and one and a half times the mean, so the other path is often faster.
+#[test]
+fn false_alarms_of_writes_are_a_tenth() {
+    const WRITES: u32 = 400;
+    for policy in PolicyKind::ALL {
+        for (mean, depth) in means().flat_map(|mean| [1, 2].map(|depth| (mean, depth))) {
+            let workload = Workload::small(depth).with_reads(0);
+            let mut sim = Sim::new(policy, &[Model::disk(2000, mean); 2], workload, 1);
+            sim.run(WRITES / depth * mean);
+            let suspicions = sim.suspicions();
+            assert!(
+                suspicions <= u64::from(WRITES / 10 + 10),
+                "{policy:?}, {mean:?}, depth {depth}: {suspicions} of {WRITES} writes"
+            );
+        }
+    }
+}

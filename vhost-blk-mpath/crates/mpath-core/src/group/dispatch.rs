@@ -31,6 +31,7 @@ impl Group {
     pub(super) fn refresh_eligible(&mut self, now: Instant) {
         let all = self.paths.iter().zip((0..).map(PathId));
         self.suspects = all.filter(|(path, _)| path.watch.is_suspect()).fold(0, |set, (_, id)| set | id.bit());
+        // A path that was lost answers nothing.
         self.expect_late_answers();
         self.rest_ends_at = None;
         self.eligible = 0;

@@ -41,13 +41,13 @@ impl Group {
         }
     }
 
-    /// Counts answers to recalled reads.
+    /// Counts answers to abandoned requests.
     pub(super) fn late_answered(&mut self, answers: u32) {
         self.late_answers.late(answers);
         self.expect_late_answers();
     }
 
-    /// Counts the recalled reads that may still be answered.
+    /// Counts the abandoned requests that may still be answered.
     pub(super) fn expect_late_answers(&mut self) {
         self.late_answers.expect(self.paths.iter().map(|path| path.watch.abandoned()).sum());
     }
@@ -104,6 +104,7 @@ impl Group {
             self.watch_at = Some(self.watch_at.map_or(due, |at| at.min(due)));
         }
         if self.suspects & id.bit() != 0 && !watch.is_suspect() {
+            self.late_answers.late(watch.take_false_alarm().into());
             self.refresh_eligible(now);
         }
     }
