@@ -1,4 +1,4 @@
-//! Decides: a reload applies a change, or only names it.
+//! Decides: a change is not applied because another one failed (`lacks_path`).
 //!
 //! The reload of the configuration file: the differences are applied to the running daemon.
 

@@ -1,3 +1,4 @@
+//! Decides: an upgrade is refused because a path is drained or disabled (`check_upgrade`).
 //! Decides: a drain or disable is refused because no usable path would be left.
 //!
 //! The operator's actions on paths.

@@ -1,4 +1,5 @@
 //! Decides: an inherited fence takes this long (`open`).
+//! Decides: an end in order leaves a fence, a guest or lost writes to the next daemon (`end`).
 //! Decides: a socket serves only the namespace that it had.
 //!
 //! The record of associations that may still have writes under way. A killed daemon cannot lift their fences, so the

@@ -16,8 +16,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(1);
 /// How long a closed MPTCP socket with `SO_LINGER` of 0 seconds still sends data that were written to it.
 ///
 /// TCP sends nothing more, and so does MPTCP since 2026. Before, `close` ends MPTCP connections in order within
-/// `net.mptcp.close_timeout`, even if the process is killed. A connection over loopback shows which kernel this is. If the
-/// connection fails, the time is that of an old kernel.
+/// `net.mptcp.close_timeout`, even if the process is killed. A connection over loopback shows which kernel this is. If
+/// this test fails, an old kernel is assumed.
 #[must_use]
 pub fn lingers_for() -> Duration {
     if resets_on_close(ipproto::MPTCP, Some(Duration::ZERO)).unwrap_or(false) {

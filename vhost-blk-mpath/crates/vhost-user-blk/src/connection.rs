@@ -1,4 +1,5 @@
 //! Decides: a vhost-user message is accepted in this state.
+//! Decides: a feature of vhost-user or of virtqueues is offered (`offered_features`, `offered_protocol_features`).
 //! Decides: a virtqueue is stopped (`GET_VRING_BASE`, a hang-up) (`stop`, `stop_all`).
 //!
 //! The vhost-user messages (QEMU `docs/interop/vhost-user.rst`) of one connection.

@@ -1,5 +1,5 @@
 //! Decides: the guest is told of growth (`notify_config_change`).
-//! Decides: a feature is offered to the guest.
+//! Decides: a feature of virtio-blk is offered to the guest (`features`).
 //!
 //! The disk that a guest sees.
 

@@ -1,3 +1,5 @@
+//! Decides: a reload applies a change, or only names it (`is_live`).
+//!
 //! The differences between two configurations.
 
 use std::collections::BTreeSet;

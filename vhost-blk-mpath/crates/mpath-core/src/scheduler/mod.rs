@@ -1,3 +1,5 @@
+//! Decides: a request counts against the limits of its disk (`take`).
+//!
 //! Schedulers: the order in which disks and flows are served. Disks take turns by weight, and the virtqueues of a
 //! disk take turns within the disk's service. Both levels run the same code ([`fair_queue`]) with the same
 //! [`settings`].

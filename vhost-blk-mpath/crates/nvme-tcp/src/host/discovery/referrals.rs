@@ -27,7 +27,7 @@ pub struct Referral {
 /// The discovery controllers found from a first one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Referrals {
-    /// The controllers, each once, the nearest first.
+    /// Each controller once, those with the fewest referrals before them first.
     pub found: Vec<Referral>,
     /// Some were left out, because there are more than [`REFERRALS_MAX`] or they are further away than [`REFERRAL_DEPTH_MAX`].
     pub cut: bool,
