@@ -7,7 +7,7 @@ import subprocess
 import threading
 import time
 
-from case import Failed, check, wait_for
+from case import PATIENCE, Failed, check, wait_for
 from nvmet import BLOCK, SIZE
 from rig import Rig
 from tap import Tap
@@ -115,7 +115,7 @@ def live(rig, *indices):
 
 def identify(nvmet, directory):
     with rig_of(directory, nvmet) as rig:
-        wait_for(lambda: live(rig, 0, 1), 5, "both paths live")
+        wait_for(lambda: live(rig, 0, 1), PATIENCE, "both paths live")
         disks, paths = rig.ctl("status")["disks"], rig.ctl("path", "list")
         check(len(disks) == 1, f"{len(disks)} disks")
         shape = (disks[0]["capacity-bytes"], disks[0]["block-size-bytes"], disks[0]["namespace"])
@@ -201,7 +201,7 @@ def io_queues(nvmet, directory):
 
 def keep_alive(nvmet, directory):
     with rig_of(directory, nvmet, "--keep-alive-tmo", 2) as rig:
-        wait_for(lambda: live(rig, 0, 1), 5, "both paths live")
+        wait_for(lambda: live(rig, 0, 1), PATIENCE, "both paths live")
         before = [path["cntlid"] for path in rig.ctl("path", "list")]
         nvmet.trace(True)
         time.sleep(15)
@@ -261,7 +261,7 @@ def ana_change(nvmet, directory):
     with rig_of(directory, nvmet, io_threads=2) as rig, Bench(rig, seconds=12) as load:
         for state, index in (("inaccessible", 1), ("non-optimized", 0)):
             other = 1 - index
-            wait_for(carries(rig, index), 5, f"I/O on path {index}")
+            wait_for(carries(rig, index), PATIENCE, f"I/O on path {index}")
             watch = Watch(rig, index)
             start = time.monotonic()
             nvmet.set_ana(index, state)
@@ -269,9 +269,9 @@ def ana_change(nvmet, directory):
             rerouted = watch.last_busy - start
             check(watch.look()["ana-state"] == state, f"path {index} is {watch.look()['ana-state']}, not {state}")
             check(rerouted < REROUTED, f"{state}: the path still carried I/O {rerouted * 1000:.0f} ms later")
-            wait_for(carries(rig, other), 5, f"I/O on path {other}")
+            wait_for(carries(rig, other), PATIENCE, f"I/O on path {other}")
             nvmet.set_ana(index, "optimized")
-            back = wait_for(carries(rig, index), 5, f"I/O on path {index}, optimized again")
+            back = wait_for(carries(rig, index), PATIENCE, f"I/O on path {index}, optimized again")
             said.append(f"{state}: off in {max(rerouted, 0) * 1000:.0f} ms, back in {back * 1000:.0f} ms")
         report = load.report()
         retries = [sum(path[kind]["retries"] for kind in ("read", "write", "other")) for path in rig.ctl("path", "list")]
@@ -282,17 +282,17 @@ def ana_change(nvmet, directory):
 
 def port_lost(nvmet, directory):
     with rig_of(directory, nvmet, "--keep-alive-tmo", 1, io_threads=2) as rig, Bench(rig, seconds=14) as load:
-        wait_for(carries(rig, 1), 5, "I/O on path 1")
+        wait_for(carries(rig, 1), PATIENCE, "I/O on path 1")
         nvmet.remove(1)
         try:
-            gone = wait_for(lambda: not live(rig, 1), 5, "path 1 down")
-            wait_for(carries(rig, 0), 10, "I/O on path 0")
+            gone = wait_for(lambda: not live(rig, 1), PATIENCE, "path 1 down")
+            wait_for(carries(rig, 0), PATIENCE, "I/O on path 0")
             time.sleep(2)
             check(not live(rig, 1), "path 1 is live on a port that is gone")
         finally:
             nvmet.restore(1)
         back = wait_for(lambda: live(rig, 1), BACK_TIMEOUT, "path 1 live again")
-        wait_for(carries(rig, 1), 5, "I/O on path 1 again")
+        wait_for(carries(rig, 1), PATIENCE, "I/O on path 1 again")
         report = load.report()
         disk = rig.ctl("status")["disks"][0]
     nvmet.complaints()
@@ -309,12 +309,12 @@ def lose_paths(rig, nvmet, tap, timeout):
     for path in (0, 1):
         wait_for(carries(rig, path), timeout, f"I/O on path {path}")
     tap.cut()
-    wait_for(lambda: rig.ctl("path", "list")[0]["losses"], 5, "path 0 lost")
+    wait_for(lambda: rig.ctl("path", "list")[0]["losses"], PATIENCE, "path 0 lost")
     cut = wait_for(lambda: live(rig, 0), timeout, "path 0 live again")
     wait_for(carries(rig, 0), timeout, "I/O on path 0 again")
     nvmet.remove(1)
     try:
-        gone = wait_for(lambda: not live(rig, 1), 5, "path 1 down")
+        gone = wait_for(lambda: not live(rig, 1), PATIENCE, "path 1 down")
         wait_for(carries(rig, 0), timeout, "I/O on path 0")
     finally:
         nvmet.restore(1)
@@ -326,15 +326,15 @@ def lose_paths(rig, nvmet, tap, timeout):
 def silence(nvmet, directory):
     """The target's answers vanish for 3 s, longer than the association lives."""
     with rig_of(directory, nvmet, "--keep-alive-tmo", 1, io_threads=2) as rig, Bench(rig, seconds=14) as load:
-        wait_for(carries(rig, 1), 5, "I/O on path 1")
+        wait_for(carries(rig, 1), PATIENCE, "I/O on path 1")
         nvmet.set_netem(1, "loss 100%")
         try:
-            wait_for(carries(rig, 0), 10, "I/O on path 0")
-            wait_for(lambda: not live(rig, 1), 5, "path 1 down")
+            wait_for(carries(rig, 0), PATIENCE, "I/O on path 0")
+            wait_for(lambda: not live(rig, 1), PATIENCE, "path 1 down")
         finally:
             nvmet.set_netem(1, "")
         back = wait_for(lambda: live(rig, 1), BACK_TIMEOUT, "path 1 live again")
-        wait_for(carries(rig, 1), 5, "I/O on path 1 again")
+        wait_for(carries(rig, 1), PATIENCE, "I/O on path 1 again")
         report = load.report()
     nvmet.complaints()
     return f"back after {back:.1f} s; {verified(report)}"
@@ -350,7 +350,7 @@ def drain(nvmet, directory):
         with rig_of(directory, nvmet, *options, io_threads=2) as rig, Bench(rig, bs="32k", iodepth=32, seconds=8) as load:
             for path in (0, 1, 0, 1):
                 wait_for(lambda: live(rig, 0, 1), BACK_TIMEOUT, "both paths live")
-                wait_for(carries(rig, path), 20, f"I/O on path {path}")
+                wait_for(carries(rig, path), PATIENCE, f"I/O on path {path}")
                 rig.ctl("path", "reset", path)
             report = load.report()
             wait_for(lambda: live(rig, 0, 1), BACK_TIMEOUT, "both paths live")

@@ -5,6 +5,9 @@ import time
 from guest import GuestError
 from rig import RigError
 
+# Longest wait in seconds for what is bound to come, on a machine that may be busy.
+PATIENCE = 60
+
 
 class Failed(Exception):
     """A test has failed. The text says what is wrong, as a sentence."""

@@ -13,7 +13,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "faults")]
 from against_nvmet import OPTIONS, Bench, bench, carries, verified  # noqa: E402
-from case import check, run_tests, wait_for  # noqa: E402
+from case import PATIENCE, check, run_tests, wait_for  # noqa: E402
 from guest import GuestError  # noqa: E402
 from initiator import HOSTNQN  # noqa: E402
 from keys import CONFIGURED, DISCOVERY_NQN, key_file, key_options, key_text  # noqa: E402
@@ -71,14 +71,14 @@ def discovery(nvmet, directory):
     refer(nvmet, 1, True)
     options = (*OPTIONS, "--keep-alive-tmo", 2, "--discovery", PATHS[0])
     with DiscoveryRig(directory, policy="round-robin", io_threads=2, options=options) as rig, Bench(rig, seconds=12) as load:
-        wait_for(lambda: paths_of(rig) == both, 5, "both paths found and live")
+        wait_for(lambda: paths_of(rig) == both, PATIENCE, "both paths found and live")
         controllers = rig.ctl("discovery", "list")
         check([one["address"] for one in controllers] == PATHS, f"asked were {[one['address'] for one in controllers]}")
         check(all(one["state"] == "connected" for one in controllers), f"not all connected: {controllers}")
-        wait_for(carries(rig, 1), 5, "I/O on the second path")
+        wait_for(carries(rig, 1), PATIENCE, "I/O on the second path")
         refer(nvmet, 0, False)
         gone = wait_for(lambda: paths_of(rig) == both[:1], CHANGE_TIMEOUT, "the second path gone with its referral")
-        wait_for(lambda: nvmet.connections(1) == 0, 5, "nothing connected to the second port")
+        wait_for(lambda: nvmet.connections(1) == 0, PATIENCE, "nothing connected to the second port")
         refer(nvmet, 0, True)
         back = wait_for(lambda: paths_of(rig) == both, CHANGE_TIMEOUT, "the second path back with its referral")
         report = load.report()

@@ -5,7 +5,7 @@ import re
 import subprocess
 import time
 
-from case import check, wait_for
+from case import PATIENCE, check, wait_for
 from rig import NQN, Rig
 from tap import Tap
 
@@ -84,7 +84,7 @@ class World:
                 *("nr_io_queues=2", "reconnect_delay=1", "ctrl_loss_tmo=60", "keep_alive_tmo=5", *options),
             ]
             self.sh(f"echo '{','.join(words)}' >/dev/nvme-fabrics", timeout=timeout)
-        wait_for(lambda: "nvme0n1" in self.sh("ls /sys/block"), 5, "a disk nvme0n1")
+        wait_for(lambda: "nvme0n1" in self.sh("ls /sys/block"), PATIENCE, "a disk nvme0n1")
         self.sh("echo round-robin >/sys/class/nvme-subsystem/nvme-subsys0/iopolicy")
 
     def states(self):
@@ -118,11 +118,11 @@ class World:
             "(fio --output-format=json --output=out.json job.fio >/dev/null 2>&1; echo $? >exit) >/dev/null 2>&1 &"
         )
 
-    def end_fio(self, timeout=60):
+    def end_fio(self, timeout=3 * PATIENCE):
         """Waits for fio. Returns how much it has verified, in words."""
         wait_for(lambda: self.sh("cat exit 2>/dev/null", check=False).strip(), timeout, "the end of fio")
         code, text = self.sh("cat exit").strip(), self.sh("cat out.json", check=False)
-        check(code == "0", f"fio ended with code {code}: {text[:300]}")
+        check(code == "0" and "{" in text, f"fio ended with code {code}: {text[:300]}")
         job = json.loads(text[text.index("{"):])["jobs"][0]
         check(job["error"] == 0, f"fio: error {job['error']}")
         reads, writes = job["read"]["total_ios"], job["write"]["total_ios"]
@@ -165,7 +165,7 @@ def verify(world, _):
 
 def ana_change(world, _):
     world.start_fio(STEADY)
-    wait_for(world.carries(1), 5, "I/O on path 1")
+    wait_for(world.carries(1), PATIENCE, "I/O on path 1")
     start = last = time.monotonic()
     before = world.ios()[1]
     world.target.set(2, "ana=inaccessible")
@@ -175,9 +175,9 @@ def ana_change(world, _):
             before, last = now, time.monotonic()
     check(world.path(1, "ana_state") == "inaccessible", f"the kernel says {world.path(1, 'ana_state')}")
     check(last - start < REROUTED, f"the path still carried I/O {(last - start) * 1000:.0f} ms later")
-    wait_for(world.carries(0), 5, "I/O on path 0")
+    wait_for(world.carries(0), PATIENCE, "I/O on path 0")
     world.target.set(2, "ana=optimized")
-    back = wait_for(world.carries(1), 5, "I/O on path 1, optimized again")
+    back = wait_for(world.carries(1), PATIENCE, "I/O on path 1, optimized again")
     said = world.end_fio()
     world.quiet()
     return f"off in {(last - start) * 1000:.0f} ms, back in {back * 1000:.0f} ms; {said}"
@@ -185,16 +185,16 @@ def ana_change(world, _):
 
 def port_lost(world, _):
     world.start_fio(STEADY)
-    wait_for(world.carries(1), 5, "I/O on path 1")
+    wait_for(world.carries(1), PATIENCE, "I/O on path 1")
     world.target.set(2, "listen=off", "reset=all")
     try:
-        wait_for(lambda: world.sh("cat /sys/class/nvme/nvme1/state").strip() == "connecting", 5, "nvme1 connecting")
-        wait_for(world.carries(0), 5, "I/O on path 0")
+        wait_for(lambda: world.sh("cat /sys/class/nvme/nvme1/state").strip() == "connecting", PATIENCE, "nvme1 connecting")
+        wait_for(world.carries(0), PATIENCE, "I/O on path 0")
         time.sleep(2)
     finally:
         world.target.set(2, "listen=on")
-    back = wait_for(lambda: world.sh("cat /sys/class/nvme/nvme1/state").strip() == "live", 15, "nvme1 live again")
-    wait_for(world.carries(1), 5, "I/O on path 1 again")
+    back = wait_for(lambda: world.sh("cat /sys/class/nvme/nvme1/state").strip() == "live", PATIENCE, "nvme1 live again")
+    wait_for(world.carries(1), PATIENCE, "I/O on path 1 again")
     said = world.end_fio()
     world.complaints()
     return f"live {back:.1f} s after the port was back; {said}"

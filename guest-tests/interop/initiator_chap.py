@@ -50,7 +50,7 @@ class Linux(World):
     def end_load(self):
         """Ends the load. Returns how much the last run has verified, and the number of runs, in words."""
         self.sh("echo >stop")
-        said = self.end_fio(90)
+        said = self.end_fio()
         return f"{said} in the last of {self.sh('wc -l <runs').strip()} runs"
 
     def state(self, index):

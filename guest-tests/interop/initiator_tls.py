@@ -3,7 +3,7 @@
 import contextlib
 import re
 
-from case import check, wait_for
+from case import PATIENCE, check, wait_for
 from initiator import HOST, HOSTID, HOSTNQN, Target, World
 from keys import CONFIGURED, DISCOVERY_NQN, OTHER, key_file, key_text
 from rig import NQN
@@ -64,11 +64,11 @@ def reset(world, directory):
         for index in (0, 1):
             wait_for(linux.carries(index), IO_TIMEOUT, f"I/O on path {index}")
         linux.target.set("all", "reset=all")
-        wait_for(lambda: linux.states() != ["live"] * 2, 10, "the kernel notices the resets")
+        wait_for(lambda: linux.states() != ["live"] * 2, PATIENCE, "the kernel notices the resets")
         back = wait_for(lambda: linux.states() == ["live"] * 2, LIVE_TIMEOUT, "both controllers live again")
         for index in (0, 1):
             wait_for(linux.carries(index), IO_TIMEOUT, f"I/O on path {index} again")
-        said = linux.end_fio(120)
+        said = linux.end_fio()
         linux.disconnect()
         linux.complaints()
     return f"all connections reset: both paths live again after {back:.1f} s; {said}"

@@ -5,7 +5,7 @@ import functools
 import re
 import uuid
 
-from case import check, wait_for
+from case import PATIENCE, check, wait_for
 from chap import CTRL_SECRET, HOST_SECRET, WRONG_SECRET
 from concat import HASH_NUMBERS, SUITES, KeyedProofs, Phases, generated, set_ports
 from initiator import HOST, HOSTID, HOSTNQN
@@ -44,7 +44,7 @@ def concatenates(hash_name, ctrl_secret, world, _):
             world.tls.connect(HOST, relay.port, HOSTNQN, HOSTID, *concatenation(HOST_SECRET, ctrl_secret))
             for _ in range(2):
                 wait_for(lambda: world.sh("cat /sys/class/nvme/nvme0/state").strip() == "live", LIVE_TIMEOUT, "nvme0 live")
-                wait_for(lambda: "nvme0n1" in world.sh("ls /sys/block"), 5, "a disk nvme0n1")
+                wait_for(lambda: "nvme0n1" in world.sh("ls /sys/block"), PATIENCE, "a disk nvme0n1")
                 world.transfer()
                 used = keys_in_use(world)
                 check(len(used) == 1 and used != before, f"connected with the keys {used}, after {before}")
@@ -59,7 +59,7 @@ def concatenates(hash_name, ctrl_secret, world, _):
                     before = used
                     proofs.forget()
                     relay.cut()
-                    wait_for(lambda: world.sh("cat /sys/class/nvme/nvme0/state").strip() != "live", 10, "nvme0 lost")
+                    wait_for(lambda: world.sh("cat /sys/class/nvme/nvme0/state").strip() != "live", PATIENCE, "nvme0 lost")
             world.tls.disconnect()
             check(not relay.wrong(), relay.wrong())
             said = relay.said()

@@ -3,7 +3,7 @@ that a failure of this project's programs against the guest is theirs."""
 
 import re
 
-from case import check, wait_for
+from case import PATIENCE, check, wait_for
 from initiator import HOSTID, HOSTNQN
 from keys import CONFIGURED
 from nvmet import PORTS
@@ -26,7 +26,7 @@ class World:
 
     def connect(self, *options):
         self.tls.connect(ADDRESS, PORTS[0], HOSTNQN, HOSTID, *options)
-        wait_for(lambda: "nvme0n1" in self.sh("ls /sys/block"), 5, "a disk nvme0n1")
+        wait_for(lambda: "nvme0n1" in self.sh("ls /sys/block"), PATIENCE, "a disk nvme0n1")
 
     def transfer(self):
         """Writes a MiB of random data, and compares it with what is read."""

@@ -10,7 +10,7 @@ import subprocess
 import threading
 import time
 
-from case import check, wait_for
+from case import PATIENCE, check, wait_for
 from rig import ROOT, Rig
 
 KEEP_ALIVE = 5  # seconds
@@ -125,7 +125,7 @@ def scenario(nvmet, directory, daemon):
             steps.write(0)
             way.hold()
             steps.ask("begin", OLD)
-            wait_for(lambda: way.held_bytes > 4096, 5, "the write is on its way")
+            wait_for(lambda: way.held_bytes > 4096, PATIENCE, "the write is on its way")
             way.cut()
             if daemon:
                 # Without the fence, the write is repeated at once and answered. The guest's next write is the one that has to

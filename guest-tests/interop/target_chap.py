@@ -3,7 +3,7 @@
 import functools
 
 from against_nvmet import OPTIONS, bench
-from case import check, wait_for
+from case import PATIENCE, check, wait_for
 from chap import CTRL_SECRET, HOST_SECRET, WRONG_SECRET, Offer, secret_options
 from keys import HOST_OPTIONS
 from nvmet_chap import HOST_REFUSED, changed
@@ -57,7 +57,7 @@ def mended(_, directory):
     ) as rig:  # fmt: skip
         refusal(rig, HOST_REFUSED, WRONG_SECRET)
         secret_options(directory / "daemon", HOST_SECRET, CTRL_SECRET)
-        seconds = wait_for(lambda: rig.ctl("path", "list")[0]["state"] == "live", 5, "the path live with the right secret")
+        seconds = wait_for(lambda: rig.ctl("path", "list")[0]["state"] == "live", PATIENCE, "the path live with the right secret")
         report = bench(rig, seconds=1, size="8MiB")
     return f"live {seconds:.1f} s after the right secret was in the file; {report['completed']} requests"
 

@@ -6,7 +6,7 @@ import re
 from collections import namedtuple
 
 from against_nvmet import OPTIONS, bench
-from case import check, wait_for
+from case import PATIENCE, check, wait_for
 from keys import CONFIGURED, HOST_OPTIONS, OTHER, key_file, key_options, key_text
 from nvmet_chap import changed
 from nvmet_tls import MISSING_KEY, NONE_ACCEPTED, RefusedRig, refusal
@@ -90,7 +90,7 @@ def mended(_, directory):
     ) as rig:  # fmt: skip
         refusal(rig, NONE_ACCEPTED, KEY)
         key_file(directory, KEY)
-        seconds = wait_for(lambda: rig.ctl("path", "list")[0]["state"] == "live", 5, "the path live with the right key")
+        seconds = wait_for(lambda: rig.ctl("path", "list")[0]["state"] == "live", PATIENCE, "the path live with the right key")
         report = bench(rig, seconds=1, size="8MiB")
     return f"live {seconds:.1f} s after the right key was in the file; {report['completed']} requests"
 
