@@ -5,8 +5,7 @@ import time
 from guest import GuestError
 from rig import RigError
 
-# Longest wait in seconds for what is bound to come, on a machine that may be busy.
-PATIENCE = 60
+PATIENCE = 60  # seconds; the longest wait for what is bound to come, on a machine that may be busy
 
 
 class Failed(Exception):
