@@ -4,14 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use mpath_api::config::{DiskConfig, LiveSettings, WaitFor};
-use mpath_api::server::{AddPathError, Control, ControlError, DiskRef, PathRef, ReloadError, UpgradeError};
 use mpath_api::types::{
     self, ClearedFences, DiskFences, DiskState, EventKind, Events, FenceWaits, HedgeStatus, LimitStatus, MovedRequests,
     OpStats, Origin, PathAction, PathSharer, PathState, PathWindow, Reload, RemovedDisk, SchedulerDetail, SlowRequest,
     Status, Upgrade, WaitsFor,
 };
-use mpath_api::{PathAddress, similar_name};
+use mpath_api_server::{AddPathError, Control, ControlError, DiskRef, PathRef, ReloadError, UpgradeError};
+use mpath_config::{DiskConfig, LiveSettings, PathAddress, WaitFor, similar_name};
 use mpath_core::{DiskId, GroupStats, HedgeCounts, OpClass, PathId, PathStats};
 use mpath_host::NamespaceStatus;
 use reactor::IoThreadHandle;

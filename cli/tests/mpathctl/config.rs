@@ -4,10 +4,9 @@ use std::fs;
 use std::io::Write;
 use std::process::{Output, Stdio};
 
-use mpath_api::Config;
-use mpath_api::config::{Change, settings_in};
-use mpath_api::server::ReloadError;
 use mpath_api::types::{Configuration, FailedChange, Reload};
+use mpath_api_server::ReloadError;
+use mpath_config::{Change, Config, settings_in};
 use serde_json::json;
 use tempfile::TempDir;
 

@@ -7,18 +7,19 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use mpath_api::config::{DiskConfig, HedgeSetting, LimitsConfig, LiveSettings};
-use mpath_api::server::{
-    AddDiskError, AddPathError, ClearFencesError, Control, ControlError, DiskRef, PathRef, ReloadError,
-    RemoveDiskError, RemovePathError, UpgradeError,
-};
 use mpath_api::types::{
     AnaState, Caller, ClearedFence, ClearedFences, Condition, Configuration, Disk, DiskFences, DiskHealth, DiskState,
     Event, EventKind, EventPath, Events, FenceWaits, GuestErrorCount, GuestErrorReason, GuestOperation, HedgeStatus,
     Injection, InjectionInForce, MovedRequests, Origin, Path, PathAction, PathCounts, PathSharer, PathState, Reload,
     RemovedDisk, SchedulerDetail, SlowRequest, Status, ThreadExplanation, Upgrade, WaitsFor,
 };
-use mpath_api::{ClassPolicies, PathAddress, PolicyKind, SchedulerKind};
+use mpath_api_server::{
+    AddDiskError, AddPathError, ClearFencesError, Control, ControlError, DiskRef, PathRef, ReloadError,
+    RemoveDiskError, RemovePathError, UpgradeError,
+};
+use mpath_config::{
+    ClassPolicies, DiskConfig, HedgeSetting, LimitsConfig, LiveSettings, PathAddress, PolicyKind, SchedulerKind,
+};
 
 use self::data::{discovery, health, path, scheduling, stats, weight};
 

@@ -7,10 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mpath_api::config::{Change, difference, read_file, settings_in};
-use mpath_api::server::{ReloadError, RemovePathError, caller, on_behalf_of};
 use mpath_api::types::{EventKind, FailedChange, Origin, Reload};
-use mpath_api::{Config, PathAddress};
+use mpath_api_server::{ReloadError, RemovePathError, caller, on_behalf_of};
+use mpath_config::{Change, Config, PathAddress, difference, read_file, settings_in};
 use mpath_core::PathId;
 use serde_json::Value;
 use tokio::task::spawn_blocking;

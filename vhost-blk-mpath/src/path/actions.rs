@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use mpath_api::server::{ControlError, PathRef, UpgradeError};
 use mpath_api::types::{EventKind, PathAction, PathState};
+use mpath_api_server::{ControlError, PathRef, UpgradeError};
 use mpath_core::{DiskId, PathId};
 use mpath_host::DesiredState;
 use reactor::IoThreadHandle;

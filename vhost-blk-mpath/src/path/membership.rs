@@ -15,9 +15,9 @@
 
 use std::sync::Arc;
 
-use mpath_api::PathAddress;
-use mpath_api::server::{AddPathError, RemovePathError};
 use mpath_api::types::{EventKind, Origin};
+use mpath_api_server::{AddPathError, RemovePathError};
+use mpath_config::PathAddress;
 use mpath_core::{Epoch, MAX_PATHS, PathId};
 use mpath_host::{DesiredState, RemovablePath, held_removals};
 use tokio::sync::oneshot;

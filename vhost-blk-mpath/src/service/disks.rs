@@ -8,10 +8,11 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use mpath_api::config::{ConflictError, DiskConfig, DiskName, DiskPlace, MAX_DISKS, SocketPath, WaitFor};
-use mpath_api::server::{AddDiskError, RemoveDiskError, caller, on_behalf_of};
 use mpath_api::types::{EventKind, RemovedDisk};
-use mpath_api::{Config, similar_name};
+use mpath_api_server::{AddDiskError, RemoveDiskError, caller, on_behalf_of};
+use mpath_config::{
+    Config, ConflictError, DiskConfig, DiskName, DiskPlace, MAX_DISKS, SocketPath, WaitFor, similar_name,
+};
 use mpath_core::DiskId;
 use mpath_host::{NamespaceName, PendingFence, PendingFences};
 use tokio::sync::{RwLock, RwLockWriteGuard, watch};

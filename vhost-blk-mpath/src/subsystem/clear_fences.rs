@@ -5,8 +5,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use mpath_api::server::{ClearFencesError, ControlError};
 use mpath_api::types::{ClearedFence, DiskFences, EventKind, FenceLift, InheritedFence, PathFence};
+use mpath_api_server::{ClearFencesError, ControlError};
 use mpath_core::{DiskId, PathId};
 use mpath_host::HeldFence;
 

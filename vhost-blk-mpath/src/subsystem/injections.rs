@@ -5,8 +5,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mpath_api::server::ControlError;
 use mpath_api::types::{EventKind, Injection};
+use mpath_api_server::ControlError;
 use mpath_core::PathId;
 use tokio::sync::oneshot;
 use tokio::task;

@@ -22,9 +22,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
-use mpath_api::PathAddress;
-use mpath_api::config::{DiskConfig, MaxTransfer, Seconds};
 use mpath_api::types::{EventKind, EventPath};
+use mpath_config::{DiskConfig, MaxTransfer, PathAddress, Seconds};
 use mpath_core::{DiskId, Epoch, FlowId, Group, GroupConfig, PathId, Window};
 use mpath_host::{
     Admissions, CONNECT_MAX, DiskHold, DiskOpening, InheritedFence, NamespaceUpdate, PathSettings, Unusable,

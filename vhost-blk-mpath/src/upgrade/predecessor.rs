@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use mpath_api::config::{MetricsAddress, SocketPath};
-use mpath_api::server::UpgradeError;
-use mpath_api::socket::ListeningSocket;
 use mpath_api::types::Upgrade;
+use mpath_api_server::UpgradeError;
+use mpath_api_server::socket::ListeningSocket;
+use mpath_config::{MetricsAddress, SocketPath};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::retry_on_intr;
 use sd_notify::NotifyState;
