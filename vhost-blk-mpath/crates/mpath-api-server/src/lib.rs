@@ -41,10 +41,7 @@ use mpath_config::{DiskConfig, LiveSettings, PathAddress, SocketAccess, SocketPa
 use self::accept::ApiListener;
 pub use self::caller::{caller, on_behalf_of, on_own_behalf};
 use self::connections::Connections;
-pub use self::error::{
-    AddDiskError, AddPathError, ApiError, ClearFencesError, ControlError, ReloadError, RemoveDiskError,
-    RemovePathError, UpgradeError,
-};
+pub use self::error::{AddPathError, ApiError, ControlError, RemovePathError};
 pub use self::metrics_server::{MetricsBindError, MetricsServer};
 pub use self::request::JsonBody;
 use crate::socket::{BindError, ListeningSocket, Role};

@@ -60,8 +60,8 @@ async fn add_path<C: Control>(
     let added = control.add_path(&disk, wanted.address).await?;
     let paths = paths_of(&*control, Some(added.disk.clone())).await?;
     // Another client may have removed it meanwhile.
-    let gone = || ControlError::UnknownPath { disk: added.disk.clone(), index: added.index };
-    Ok(Json(paths.into_iter().find(|path| path.index == added.index).ok_or_else(gone)?))
+    let found = paths.into_iter().find(|path| path.index == added.index);
+    Ok(Json(found.ok_or(ControlError::UnknownPath(added))?))
 }
 
 /// Removes paths of a disk. Answers with the selected paths that are not gone yet.

@@ -274,7 +274,7 @@ impl Control for Fake {
 
     async fn steer(&self, paths: &[PathRef], action: PathAction, force: bool) -> Result<(), ControlError> {
         if paths.len() > 1 && !force {
-            return Err(ControlError::LastPath { disk: paths[0].disk.clone() });
+            return Err(ControlError::LastPath(paths[0].disk.clone()));
         }
         for path in paths {
             let state = if action == PathAction::Enable { PathState::Live } else { PathState::Draining };
@@ -291,14 +291,14 @@ impl Control for Fake {
             // The port chooses the outcome.
             4420 => Ok(PathRef { disk, index: 0 }),
             4421 => Err(AddPathError::Exists { disk, index: 1, address, state: PathState::Live }.into()),
-            4422 => Err(AddPathError::TooMany { disk, max: 64 }.into()),
+            4422 => Err(AddPathError::TooMany(disk).into()),
             _ => Err(AddPathError::NotMultipath { disk, reason: "it is not shared".into() }.into()),
         }
     }
 
     async fn remove_path(&self, path: &PathRef, force: bool) -> Result<(), ControlError> {
         if !force && (&*path.disk, path.index) == ("b", 0) {
-            return Err(RemovePathError::LastPath { disk: path.disk.clone() }.into());
+            return Err(RemovePathError::LastPath(path.disk.clone()).into());
         }
         self.states.lock().unwrap()[disk_index(&path.disk)?][usize::from(path.index)] = PathState::Removing;
         Ok(())
@@ -308,9 +308,9 @@ impl Control for Fake {
         self.answer().await?;
         let disk = config.name.to_string();
         if disk_index(&disk).is_ok() {
-            return Err(AddDiskError::NameTaken { disk }.into());
+            return Err(ControlError::NameTaken(disk));
         }
-        Err(AddDiskError::NotStarted { disk, reason: "no path".into() }.into())
+        Err(ControlError::DiskNotStarted("no path".into()))
     }
 
     async fn remove_disk(&self, disk: &str, force: bool) -> Result<Vec<RemovedDisk>, ControlError> {
@@ -319,20 +319,20 @@ impl Control for Fake {
         match disk_index(&disk)? {
             0 => {
                 let (owner, all) = ("x".into(), vec!["x".into(), "a".into()]);
-                Err(RemoveDiskError::SharesPaths { disk, owner, all }.into())
+                Err(ControlError::RemovedTogether { disk, owner, all })
             }
             1 if force => {
                 self.removed.lock().unwrap().push(disk.clone());
                 Ok(vec![RemovedDisk { disk, in_doubt_ms: Some(2100) }])
             }
-            1 => Err(RemoveDiskError::Connected { disk }.into()),
-            _ => Err(RemoveDiskError::InRemoval { disk }.into()),
+            1 => Err(ControlError::DiskConnected(disk)),
+            _ => Err(ControlError::InRemoval(disk)),
         }
     }
 
     async fn upgrade(&self, force: bool) -> Result<Upgrade, ControlError> {
         if !force {
-            return Err(UpgradeError::Failed { reason: "disk vda: no path".into() }.into());
+            return Err(ControlError::UpgradeFailed("disk vda: no path".into()));
         }
         Ok(Upgrade { from_version: "1.2.3".into(), version: "1.2.4".into(), pid: 4 })
     }
@@ -344,7 +344,7 @@ impl Control for Fake {
 
     async fn reload(&self, dry_run: bool, force: bool) -> Result<Reload, ControlError> {
         if force {
-            return Err(ReloadError::Invalid { errors: vec!["c.yaml:1:1: a".into(), "c.yaml:2:1: b".into()] }.into());
+            return Err(ControlError::ConfigInvalid(vec!["c.yaml:1:1: a".into(), "c.yaml:2:1: b".into()]));
         }
         let added = Change::DiskAdded { disk: "a".into() };
         let failed = vec![FailedChange { change: added.clone(), reason: "no path".into() }];
@@ -360,7 +360,7 @@ impl Control for Fake {
         let of = fences.iter_mut().find(|of| of.disk == disk).unwrap();
         if let Some(inherited) = of.inherited.as_ref().filter(|_| !force) {
             let left_s = inherited.ends_in_ms.div_ceil(1000);
-            return Err(ClearFencesError::NotPassed { disk: disk.into(), left_s }.into());
+            return Err(ControlError::FenceNotPassed { disk: disk.into(), left_s });
         }
         let parts = [
             (of.guest_of.take().is_some(), ClearedFence::UnansweredRequests),
@@ -420,7 +420,7 @@ impl Control for Fake {
 
     fn readiness(&self) -> Result<(), ControlError> {
         if self.is_starting.load(Ordering::Relaxed) {
-            return Err(ControlError::Starting { wait_for: WaitFor::Any });
+            return Err(ControlError::Starting(WaitFor::Any));
         }
         Ok(())
     }
