@@ -254,7 +254,7 @@ fmt: ## format the code
 
 references: ## write docs/openapi.json, dist/config.schema.json, docs/nvme-statuses.md and tables of docs/architecture.md
 	scripts/rules
-	WRITE_REFERENCES=1 $(CARGO) test --locked -p mpath-api -p nvme-tcp --lib checked_in
+	WRITE_REFERENCES=1 $(CARGO) test --locked -p mpath-config -p mpath-api-server -p nvme-tcp --lib checked_in
 
 api-reference: ## write target/manual/api-reference.md: the API's routes, errors and types, from docs/openapi.json
 	@mkdir -p target/manual

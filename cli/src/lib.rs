@@ -24,9 +24,8 @@ use std::time::Duration;
 use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, FromArgMatches, Parser, ValueEnum};
 use mpath_api::client::{Client, ClientError};
-use mpath_api::config::LoadError;
 use mpath_api::types::{ErrorCode, InjectionError};
-use mpath_api::{DEFAULT_API_SOCKET, DiskFlagsError, completable, usage_line};
+use mpath_config::{DEFAULT_API_SOCKET, DiskFlagsError, LoadError, completable, usage_line};
 
 use crate::cmd::{Command, RelativePathError, SaveError};
 use crate::import::ImportError;

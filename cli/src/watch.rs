@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use clap::{Arg, ArgMatches, Command};
-use mpath_api::parse_time;
+use mpath_config::parse_time;
 
 use crate::output::{Output, write};
 use crate::{Failure, Format, Kind};

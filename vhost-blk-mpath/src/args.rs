@@ -6,8 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use mpath_api::config::{Config, DiskConfig, read_file, settings_in, written};
-use mpath_api::{Flags, usage_line};
+use mpath_config::{Config, DiskConfig, Flags, read_file, settings_in, usage_line, written};
 
 use crate::configuration::Given;
 use crate::log::LogFormat;
@@ -162,7 +161,7 @@ pub(crate) struct Checked {
 #[cfg(test)]
 mod tests {
     use clap::error::ErrorKind;
-    use mpath_api::DiskFlagsError;
+    use mpath_config::DiskFlagsError;
 
     use crate::upgrade::TAKE_OVER;
 

@@ -4,10 +4,9 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use mpath_api::Config;
-use mpath_api::config::{DiskConfig, DiskName, DiskPlace, place_of};
-use mpath_api::server::{MetricsBindError, MetricsServer};
-use mpath_api::socket::{self, Role};
+use mpath_api_server::socket::{self, Role};
+use mpath_api_server::{MetricsBindError, MetricsServer};
+use mpath_config::{Config, DiskConfig, DiskName, DiskPlace, place_of};
 
 use crate::args::{Args, Checked};
 use crate::disk::settings::DiskSettings;

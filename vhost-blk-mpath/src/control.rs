@@ -4,14 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use mpath_api::config::{DiskConfig, LiveSettings, WaitFor};
-use mpath_api::server::{AddPathError, Control, ControlError, DiskRef, PathRef, ReloadError, UpgradeError};
 use mpath_api::types::{
     self, ClearedFences, DiskFences, DiskState, EventKind, Events, FenceWaits, HedgeStatus, LimitStatus, MovedRequests,
     OpStats, Origin, PathAction, PathSharer, PathState, PathWindow, Reload, RemovedDisk, SchedulerDetail, SlowRequest,
     Status, Upgrade, WaitsFor,
 };
-use mpath_api::{PathAddress, similar_name};
+use mpath_api_server::{AddPathError, Control, ControlError, DiskRef, PathRef};
+use mpath_config::{DiskConfig, LiveSettings, PathAddress, WaitFor, similar_name};
 use mpath_core::{DiskId, GroupStats, HedgeCounts, OpClass, PathId, PathStats};
 use mpath_host::NamespaceStatus;
 use reactor::IoThreadHandle;
@@ -106,7 +105,7 @@ impl Daemon {
 
 impl Daemon {
     /// Reads the configuration file again and applies the differences.
-    pub(crate) async fn reload_configuration(&self, options: ReloadOptions) -> Result<Reload, ReloadError> {
+    pub(crate) async fn reload_configuration(&self, options: ReloadOptions) -> Result<Reload, ControlError> {
         reload(&self.configuration, &self.disks, &self.upgrader, options).await
     }
 }
@@ -281,11 +280,11 @@ impl Control for Daemon {
     }
 
     async fn add_disk(&self, config: DiskConfig) -> Result<(), ControlError> {
-        Ok(self.disks.add(config).await?)
+        self.disks.add(config).await
     }
 
     async fn remove_disk(&self, disk: &str, force: bool) -> Result<Vec<RemovedDisk>, ControlError> {
-        Ok(self.disks.remove(disk, force).await?)
+        self.disks.remove(disk, force).await
     }
 
     async fn upgrade(&self, force: bool) -> Result<Upgrade, ControlError> {
@@ -302,7 +301,7 @@ impl Control for Daemon {
             (Ok(()), Some((_unchanged, sockets))) => {
                 self.upgrader.upgrade(under_way, version, sockets, force, check).await
             }
-            (Ok(()), None) => Err(UpgradeError::Busy),
+            (Ok(()), None) => Err(ControlError::UpgradeBusy),
         };
         let (kind, message) = match &upgraded {
             Ok(Upgrade { version, pid, .. }) => {
@@ -311,7 +310,7 @@ impl Control for Daemon {
             Err(error) => (EventKind::UpgradeFailed, format!("no upgrade: {error}")),
         };
         events.record_of_daemon(kind, message);
-        Ok(upgraded?)
+        upgraded
     }
 
     async fn configuration(&self) -> Result<types::Configuration, ControlError> {
@@ -319,7 +318,7 @@ impl Control for Daemon {
     }
 
     async fn reload(&self, dry_run: bool, force: bool) -> Result<Reload, ControlError> {
-        Ok(self.reload_configuration(ReloadOptions { dry_run, force, by: ReloadBy::Client }).await?)
+        self.reload_configuration(ReloadOptions { dry_run, force, by: ReloadBy::Client }).await
     }
 
     async fn fences(&self) -> Result<Vec<DiskFences>, ControlError> {
@@ -362,7 +361,7 @@ impl Control for Daemon {
         match self.is_ready.load(Ordering::Relaxed) {
             _ if self.disks.is_ending() => Err(ControlError::Ending),
             true => Ok(()),
-            false => Err(ControlError::Starting { wait_for: self.wait_for }),
+            false => Err(ControlError::Starting(self.wait_for)),
         }
     }
 }

@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use mpath_api::server::caller;
 use mpath_api::types::{Event, EventKind, EventPath, Events, Severity};
+use mpath_api_server::caller;
 use tokio::sync::watch;
 use uuid::Uuid;
 
@@ -181,8 +181,8 @@ pub(crate) fn utc(time: SystemTime) -> String {
 mod tests {
     use std::sync::Arc;
 
-    use mpath_api::server::{on_behalf_of, on_own_behalf};
     use mpath_api::types::Caller;
+    use mpath_api_server::{on_behalf_of, on_own_behalf};
 
     use super::*;
 

@@ -4,8 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use mpath_api::Config;
-use mpath_api::config::{HostId, Nqn};
+use mpath_config::{Config, HostId, Nqn};
 use nvme_tcp::host::HostIdentity;
 use uuid::Uuid;
 

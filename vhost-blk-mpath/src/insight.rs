@@ -2,8 +2,8 @@
 
 use std::time::{Instant, SystemTime};
 
-use mpath_api::server::ControlError;
 use mpath_api::types::{ExplainedPath, NextRequest, PathReason, SlowRequest, ThreadExplanation};
+use mpath_api_server::ControlError;
 use mpath_core::{DiskId, PathVerdict};
 use tokio::sync::oneshot;
 

@@ -34,7 +34,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
-use mpath_api::completable;
+use mpath_config::completable;
 
 use crate::args::Args;
 use crate::log::Log;

@@ -7,8 +7,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mpath_api::config::MetricsAddress;
-use mpath_api::server::{MetricsBindError, MetricsServer};
+use mpath_api_server::{MetricsBindError, MetricsServer};
+use mpath_config::MetricsAddress;
 use tokio::time::sleep;
 
 use crate::control::Daemon;

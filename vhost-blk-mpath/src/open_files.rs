@@ -8,8 +8,7 @@
 
 use std::io;
 
-use mpath_api::Config;
-use mpath_api::config::{DiskConfig, MAX_PATHS, QueueCount};
+use mpath_config::{Config, DiskConfig, MAX_PATHS, QueueCount};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// The daemon itself: stdio, the runtime, the API with 64 clients, MPTCP's netlink sockets, files that are open for a

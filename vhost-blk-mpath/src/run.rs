@@ -12,11 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use mpath_api::config::{ConflictError, LoadError, WaitFor};
-use mpath_api::server::MetricsBindError;
-use mpath_api::socket::BindError;
 use mpath_api::types::EventKind;
-use mpath_api::{Config, DiskFlagsError};
+use mpath_api_server::MetricsBindError;
+use mpath_api_server::socket::BindError;
+use mpath_config::{Config, ConflictError, DiskFlagsError, LoadError, WaitFor};
 use nvme_tcp::host::HostIdentity;
 use sd_notify::NotifyState;
 use tokio::sync::{oneshot, watch};

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use clap::Parser;
-use mpath_api::usage_line;
+use mpath_config::usage_line;
 use nvme_tls::psk::{ConfiguredPsk, RetainedHash};
 
 use crate::args::Args;

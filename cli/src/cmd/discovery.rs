@@ -2,8 +2,8 @@
 
 use clap::Subcommand;
 use mpath_api::client::Client;
-use mpath_api::config::LiveSetting;
 use mpath_api::types::DiscoveryController;
+use mpath_config::LiveSetting;
 
 use super::DiskArg;
 use crate::Failure;

@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use mpath_api::client::Client;
-use mpath_api::config::{DiskConfig, DiskList, KeyFileError, LoadError, SocketPath};
 use mpath_api::types::{Disk, FenceWaits, MovedRequests, PathCounts, RemovedDisk};
-use mpath_api::{Flags, ValueError};
+use mpath_config::{DiskConfig, DiskList, Flags, KeyFileError, LoadError, SocketPath, ValueError};
 
 use super::{DiskArg, ms, status};
 use crate::Failure;

@@ -2,8 +2,8 @@
 
 use clap::Subcommand;
 use mpath_api::client::Client;
-use mpath_api::config::{Hedge, HedgeBudget, LiveSetting};
 use mpath_api::types::{Disk, SetSettings};
+use mpath_config::{Hedge, HedgeBudget, LiveSetting};
 
 use super::{DiskArg, settings};
 use crate::Failure;

@@ -7,7 +7,7 @@ use mpath_api::types::{
     InjectedRate, InjectedShare, InjectedStatus, Injection, InjectionError, InjectionInForce, PathSelector,
     SetInjection,
 };
-use mpath_api::{one_of, usage_line};
+use mpath_config::{one_of, usage_line};
 
 use super::DiskArg;
 use crate::Failure;

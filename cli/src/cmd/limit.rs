@@ -2,8 +2,8 @@
 
 use clap::{Args, Subcommand};
 use mpath_api::client::Client;
-use mpath_api::config::{LimitBandwidth, LimitBurst, LimitIops, LiveSetting};
 use mpath_api::types::{Disk, SetLimits, SetSettings};
+use mpath_config::{LimitBandwidth, LimitBurst, LimitIops, LiveSetting};
 
 use super::{DiskArg, settings};
 use crate::Failure;

@@ -1,8 +1,8 @@
 //! `mpathctl mptcp`
 
 use clap::Subcommand;
-use mpath_api::PathAddress;
-use mpath_api::address::{AddressError, Host};
+use mpath_config::PathAddress;
+use mpath_config::address::{AddressError, Host};
 
 use crate::mptcp::{Done, Finding, Level, What, follow, gather, judge};
 use crate::output::Output;

@@ -1,11 +1,11 @@
 //! `mpathctl path`
 
 use clap::Subcommand;
-use mpath_api::PathAddress;
 use mpath_api::client::{Client, ClientError};
 use mpath_api::types::{
     AddPath, AnaState, InjectionInForce, OpStats, Path, PathAction, PathSelector, PathSharer, SteerPaths,
 };
+use mpath_config::PathAddress;
 
 use super::{DiskArg, path_show, the_only_disk};
 use crate::output::{Code, Column, Output, Text, or_dash, table};

@@ -1,7 +1,7 @@
 //! The output of `mpathctl path show` for one path.
 
-use mpath_api::address::Transport;
 use mpath_api::types::{Connection, Controller, Latency, OpStats, Path, Subflow};
+use mpath_config::address::Transport;
 
 use super::path::{for_sharer, injected};
 use super::policy_show;

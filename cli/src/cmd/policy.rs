@@ -2,9 +2,8 @@
 
 use clap::Subcommand;
 use mpath_api::client::Client;
-use mpath_api::config::LiveSetting;
 use mpath_api::types::{Disk, Policy, PolicyDetail, SetPolicy, SetSettings};
-use mpath_api::{PolicyClass, PolicyKind, one_of};
+use mpath_config::{LiveSetting, PolicyClass, PolicyKind, one_of};
 
 use super::{DiskArg, parameter, policy_show, settings};
 use crate::Failure;

@@ -2,9 +2,8 @@
 
 use clap::Subcommand;
 use mpath_api::client::Client;
-use mpath_api::config::LiveSetting;
 use mpath_api::types::{Disk, QueueTurns, Scheduler, SchedulerDetail, SetScheduler, SetSettings};
-use mpath_api::{SchedulerKind, one_of};
+use mpath_config::{LiveSetting, SchedulerKind, one_of};
 
 use super::{DiskArg, parameter, settings};
 use crate::Failure;

@@ -2,8 +2,8 @@
 
 use clap::Subcommand;
 use mpath_api::client::Client;
-use mpath_api::config::{LiveSetting, Weight};
 use mpath_api::types::{Disk, SetSettings};
+use mpath_config::{LiveSetting, Weight};
 
 use super::{DiskArg, settings, the_only_disk};
 use crate::Failure;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use mpath_api::config::{HostId, Nqn};
+use mpath_config::{HostId, Nqn};
 
 use super::controller::{ControllerAddress, NvmeOption};
 use super::{DISCOVERY_NQN, ImportError, Imported, ImportedDisk, Selection};

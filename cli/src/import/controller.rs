@@ -6,11 +6,10 @@ use std::fmt::Display;
 use std::net::Ipv6Addr;
 use std::str::FromStr;
 
-use mpath_api::config::{
-    CtrlLossTmo, FastIoFailTmo, KeepAliveTmo, QueueEntries, ReconnectDelay, default_keep_alive_tmo, default_queue_size,
-    default_reconnect_delay,
+use mpath_config::{
+    CtrlLossTmo, DiscoveryAddress, FastIoFailTmo, KeepAliveTmo, PathAddress, QueueEntries, ReconnectDelay,
+    default_keep_alive_tmo, default_queue_size, default_reconnect_delay,
 };
-use mpath_api::{DiscoveryAddress, PathAddress};
 
 use super::ImportedDisk;
 

@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use mpath_api::config::{HostId, Nqn};
+use mpath_config::{HostId, Nqn};
 
 use super::controller::{ControllerAddress, NvmeOption, security};
 use super::{DISCOVERY_NQN, ImportError, Imported, ImportedDisk, Selection, choose, read_file};

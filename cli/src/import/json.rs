@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use mpath_api::config::{HostId, Nqn};
+use mpath_config::{HostId, Nqn};
 use serde::{Deserialize, Deserializer, de};
 
 use super::controller::{ControllerAddress, NvmeOption};

@@ -11,8 +11,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use mpath_api::config::{Config, ConfigError, HostId, Nqn};
-use mpath_api::{DiscoveryAddress, PathAddress};
+use mpath_config::{Config, ConfigError, DiscoveryAddress, HostId, Nqn, PathAddress};
 
 /// The largest file read.
 const MAX_FILE_BYTES: u64 = 1 << 20;

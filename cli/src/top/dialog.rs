@@ -2,8 +2,8 @@
 //!
 //! Keys: what they choose, ask and change.
 
-use mpath_api::PolicyKind;
 use mpath_api::types::{InjectedStatus, Injection, Path, PathAction, PathSelector, SetInjection, SteerPaths};
+use mpath_config::PolicyKind;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::history::Measure;
@@ -182,7 +182,7 @@ impl State {
 
     /// The number of the policy in force.
     fn policy(&self) -> usize {
-        let kind = self.chosen_disk().and_then(|disk| disk.policy.single()).map(mpath_api::PolicySpec::kind);
+        let kind = self.chosen_disk().and_then(|disk| disk.policy.single()).map(mpath_config::PolicySpec::kind);
         PolicyKind::ALL.iter().position(|of| Some(*of) == kind).unwrap_or(0)
     }
 

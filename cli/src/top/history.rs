@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use mpath_api::PathAddress;
 use mpath_api::types::{OpStats, Path};
+use mpath_config::PathAddress;
 
 use super::figures::quantile;
 

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use mpath_api::PolicyKind;
 use mpath_api::types::{
     AnaState, Condition, Disk, Event, EventKind, EventPath, Events, Path, PathAction, PathCounts, PathSelector,
     PathSharer, PathState, Status, SteerPaths,
 };
+use mpath_config::PolicyKind;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::KeyCode;

@@ -4,10 +4,9 @@ use std::fs;
 use std::io::Write;
 use std::process::{Output, Stdio};
 
-use mpath_api::Config;
-use mpath_api::config::{Change, settings_in};
-use mpath_api::server::ReloadError;
 use mpath_api::types::{Configuration, FailedChange, Reload};
+use mpath_api_server::ControlError;
+use mpath_config::{Change, Config, settings_in};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -124,7 +123,7 @@ fn a_reload_prints_what_was_done() {
     let (code, stdout, _) = daemon.said(&["config", "reload"]);
     assert_eq!((code, stdout.lines().last().unwrap()), (1, "failed: disk `old` is removed: a front-end"));
     let errors = vec!["/c:1:1: one".into(), "/c:2:1: two".into()];
-    let daemon = Daemon::start_with(Fake { reload: Err(ReloadError::Invalid { errors }), ..Fake::new() });
+    let daemon = Daemon::start_with(Fake { reload: Err(ControlError::ConfigInvalid(errors)), ..Fake::new() });
     assert_eq!(daemon.fail(&["config", "reload"]), (2, "mpathctl: /c:1:1: one\n/c:2:1: two\n".into()));
 }
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use mpath_api::config::SocketPath;
-use mpath_api::server::Server;
 use mpath_api::types::DiskState;
+use mpath_api_server::Server;
+use mpath_config::SocketPath;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 

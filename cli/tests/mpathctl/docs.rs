@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use clap::builder::ValueParser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, CommandFactory};
-use mpath_api::{Config, usage_line};
+use mpath_config::{Config, usage_line};
 
 use self::text::Call;
 use crate::daemon::Daemon;

@@ -7,18 +7,16 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use mpath_api::config::{DiskConfig, HedgeSetting, LimitsConfig, LiveSettings};
-use mpath_api::server::{
-    AddDiskError, AddPathError, ClearFencesError, Control, ControlError, DiskRef, PathRef, ReloadError,
-    RemoveDiskError, RemovePathError, UpgradeError,
-};
 use mpath_api::types::{
     AnaState, Caller, ClearedFence, ClearedFences, Condition, Configuration, Disk, DiskFences, DiskHealth, DiskState,
     Event, EventKind, EventPath, Events, FenceWaits, GuestErrorCount, GuestErrorReason, GuestOperation, HedgeStatus,
     Injection, InjectionInForce, MovedRequests, Origin, Path, PathAction, PathCounts, PathSharer, PathState, Reload,
     RemovedDisk, SchedulerDetail, SlowRequest, Status, ThreadExplanation, Upgrade, WaitsFor,
 };
-use mpath_api::{ClassPolicies, PathAddress, PolicyKind, SchedulerKind};
+use mpath_api_server::{AddPathError, Control, ControlError, DiskRef, PathRef, RemovePathError};
+use mpath_config::{
+    ClassPolicies, DiskConfig, HedgeSetting, LimitsConfig, LiveSettings, PathAddress, PolicyKind, SchedulerKind,
+};
 
 use self::data::{discovery, health, path, scheduling, stats, weight};
 
@@ -39,7 +37,7 @@ pub(crate) struct Fake {
     pub(crate) version: &'static str,
     pub(crate) fences: Mutex<Vec<DiskFences>>,
     pub(crate) configuration: Configuration,
-    pub(crate) reload: Result<Reload, ReloadError>,
+    pub(crate) reload: Result<Reload, ControlError>,
     /// The errors of the medium that the guest of `disk1` got.
     pub(crate) medium_errors: u64,
 }
@@ -106,7 +104,7 @@ impl Fake {
             version: env!("VHOST_BLK_MPATH_VERSION"),
             fences: Mutex::new(data::fences()),
             configuration: Configuration { file: None, given: serde_json::json!({}), effective: serde_json::json!({}) },
-            reload: Err(ReloadError::NoFile),
+            reload: Err(ControlError::NoConfigFile),
             medium_errors: 0,
         }
     }
@@ -239,15 +237,13 @@ impl Control for Fake {
         if action == PathAction::Reset {
             // Path 1 counts as disabled.
             return match wanted.iter().find(|path| path.index == 1).cloned() {
-                Some(PathRef { disk, index }) => {
-                    Err(ControlError::NotResettable { disk, index, state: PathState::Disabled })
-                }
+                Some(path) => Err(ControlError::NotResettable(path, PathState::Disabled)),
                 None => Ok(()),
             };
         }
         // `disk1` has but one path.
         if let Some(last) = wanted.iter().find(|path| path.disk == "disk1" && action != PathAction::Enable && !force) {
-            return Err(ControlError::LastPath { disk: last.disk.clone() });
+            return Err(ControlError::LastPath(last.disk.clone()));
         }
         for path in self.paths.lock().unwrap().iter_mut() {
             if wanted.contains(&PathRef { disk: path.disk.clone(), index: path.index }) {
@@ -282,7 +278,7 @@ impl Control for Fake {
         let others_live =
             |other: &Path| other.disk == disk && other.index != wanted.index && other.state == PathState::Live;
         if !force && paths[found].state == PathState::Live && !paths.iter().any(others_live) {
-            return Err(RemovePathError::LastPath { disk }.into());
+            return Err(RemovePathError::LastPath(disk).into());
         }
         if force {
             paths.remove(found);
@@ -295,7 +291,7 @@ impl Control for Fake {
     async fn add_disk(&self, config: DiskConfig) -> Result<(), ControlError> {
         let mut policies = self.policies.lock().unwrap();
         if policies.iter().any(|(name, _)| *name == config.name.to_string()) {
-            return Err(AddDiskError::NameTaken { disk: config.name.to_string() }.into());
+            return Err(ControlError::NameTaken(config.name.to_string()));
         }
         let name = config.name.to_string();
         let (spec, limits) = (SchedulerKind::Fifo.into(), config.limits);
@@ -313,7 +309,7 @@ impl Control for Fake {
 
     async fn remove_disk(&self, disk: &str, force: bool) -> Result<Vec<RemovedDisk>, ControlError> {
         if disk == "disk0" && !force {
-            return Err(RemoveDiskError::Connected { disk: disk.into() }.into());
+            return Err(ControlError::DiskConnected(disk.into()));
         }
         self.policies.lock().unwrap().retain(|(name, _)| name != disk);
         Ok(vec![RemovedDisk { disk: disk.into(), in_doubt_ms: (disk == "disk0").then_some(2100) }])
@@ -321,7 +317,7 @@ impl Control for Fake {
 
     async fn upgrade(&self, force: bool) -> Result<Upgrade, ControlError> {
         if !force {
-            return Err(UpgradeError::Failed { reason: "disk vda: no path".into() }.into());
+            return Err(ControlError::UpgradeFailed("disk vda: no path".into()));
         }
         Ok(Upgrade { from_version: "1.2.3".into(), version: "1.2.4".into(), pid: 4711 })
     }
@@ -344,7 +340,7 @@ impl Control for Fake {
         let of = fences.iter_mut().find(|of| of.disk == disk).unwrap();
         if let Some(inherited) = of.inherited.as_ref().filter(|_| !force) {
             let left_s = inherited.ends_in_ms.div_ceil(1000);
-            return Err(ClearFencesError::NotPassed { disk: disk.into(), left_s }.into());
+            return Err(ControlError::FenceNotPassed { disk: disk.into(), left_s });
         }
         let parts = [
             (of.guest_of.take().is_some(), ClearedFence::UnansweredRequests),

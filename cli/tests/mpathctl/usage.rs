@@ -182,7 +182,7 @@ fn an_empty_environment_variable_is_ignored() {
     assert_eq!(finish(command.env("MPATH_API", "")).0, 0);
     let (code, _, stderr) = finish(mpathctl(&["status"]).env("MPATH_API", ""));
     // The default socket was used, whether a daemon listens there or not.
-    assert!(code == 0 || stderr.contains(mpath_api::DEFAULT_API_SOCKET), "{code}: {stderr}");
+    assert!(code == 0 || stderr.contains(mpath_config::DEFAULT_API_SOCKET), "{code}: {stderr}");
 }
 
 #[test]

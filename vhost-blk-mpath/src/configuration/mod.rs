@@ -5,9 +5,8 @@ pub(crate) mod reload;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use mpath_api::Config;
-use mpath_api::config::DiskConfig;
 use mpath_api::types::{self, Origin};
+use mpath_config::{Config, DiskConfig};
 use serde_json::Value;
 
 use crate::service::disks::Disks;

@@ -7,10 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mpath_api::config::{Change, difference, read_file, settings_in};
-use mpath_api::server::{ReloadError, RemovePathError, caller, on_behalf_of};
 use mpath_api::types::{EventKind, FailedChange, Origin, Reload};
-use mpath_api::{Config, PathAddress};
+use mpath_api_server::{ControlError, RemovePathError, caller, on_behalf_of};
+use mpath_config::{Change, Config, PathAddress, difference, read_file, settings_in};
 use mpath_core::PathId;
 use serde_json::Value;
 use tokio::task::spawn_blocking;
@@ -49,18 +48,18 @@ pub(crate) async fn reload(
     disks: &Arc<Disks>,
     upgrader: &Upgrader,
     options: ReloadOptions,
-) -> Result<Reload, ReloadError> {
+) -> Result<Reload, ControlError> {
     let under_way = upgrader.begin();
     let reloading = Reloading { configuration: Arc::clone(configuration), disks: Arc::clone(disks), options };
     let reloading = tokio::spawn(on_behalf_of(caller(), async move {
         let result = match under_way {
             Ok(_under_way) => reloading.run().await,
-            Err(_) => Err(ReloadError::UnderWay),
+            Err(_) => Err(ControlError::ReloadUnderWay),
         };
         reloading.report(&result);
         result
     }));
-    reloading.await.unwrap_or(Err(ReloadError::Ending))
+    reloading.await.unwrap_or(Err(ControlError::DaemonEnding))
 }
 
 struct Reloading {
@@ -70,11 +69,11 @@ struct Reloading {
 }
 
 impl Reloading {
-    async fn run(&self) -> Result<Reload, ReloadError> {
-        let file = self.configuration.file.clone().ok_or(ReloadError::NoFile)?;
+    async fn run(&self) -> Result<Reload, ControlError> {
+        let file = self.configuration.file.clone().ok_or(ControlError::NoConfigFile)?;
         let name = file.display().to_string();
-        let read = spawn_blocking(move || read(&file)).await.map_err(|_| ReloadError::Ending)?;
-        let (wanted, given) = read.map_err(|errors| ReloadError::Invalid { errors })?;
+        let read = spawn_blocking(move || read(&file)).await.map_err(|_| ControlError::DaemonEnding)?;
+        let (wanted, given) = read.map_err(ControlError::ConfigInvalid)?;
         let changes = difference(&self.configuration.in_effect(&self.disks), &wanted);
         let (live, not_live): (Vec<_>, _) = changes.into_iter().partition(Change::is_live);
         let dry_run = self.options.dry_run;
@@ -103,7 +102,7 @@ impl Reloading {
     }
 
     /// Records events and writes to the log. A client also gets the result as the answer.
-    fn report(&self, result: &Result<Reload, ReloadError>) {
+    fn report(&self, result: &Result<Reload, ControlError>) {
         if self.options.dry_run {
             return;
         }
@@ -129,7 +128,7 @@ impl Reloading {
 
     async fn apply(&self, change: &Change, wanted: &Config) -> Result<(), String> {
         if self.disks.is_ending() {
-            return Err(ReloadError::Ending.to_string());
+            return Err(ControlError::DaemonEnding.to_string());
         }
         match change {
             Change::Setting { disk, setting, .. } => {
@@ -175,7 +174,7 @@ impl Reloading {
         }
         let removed = match subsystem.remove_path(path, false, Origin::Configured).await {
             // Only the last path goes at once: writes in doubt then wait for its fence.
-            Err(RemovePathError::LastPath { .. }) if self.options.force => {
+            Err(RemovePathError::LastPath(_)) if self.options.force => {
                 subsystem.remove_path(path, true, Origin::Configured).await
             }
             removed => removed,

@@ -15,10 +15,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mpath_api::PathAddress;
-use mpath_api::config::DiskConfig;
-use mpath_api::server::AddPathError;
 use mpath_api::types::{EventKind, Origin};
+use mpath_api_server::AddPathError;
+use mpath_config::{DiskConfig, PathAddress};
 use mpath_host::discovery::{self, Action, KnownPath, Session, SessionEvent, SessionId, Source, TlsUse};
 use nvme_tcp::host::HostIdentity;
 use tokio::sync::{mpsc, watch};

@@ -6,8 +6,7 @@
 use std::io;
 use std::sync::Arc;
 
-use mpath_api::PathAddress;
-use mpath_api::config::DiskConfig;
+use mpath_config::{DiskConfig, PathAddress};
 use mpath_host::discovery::RememberedLog;
 use serde::{Deserialize, Serialize};
 

@@ -4,7 +4,7 @@ use std::future::{pending, poll_fn};
 use std::pin::pin;
 use std::time::Instant;
 
-use mpath_api::PathAddress;
+use mpath_config::PathAddress;
 use mpath_host::discovery::{Peer, Session, SessionEvent, SessionId};
 use nvme_tls::psk::Suite;
 use tokio::sync::{mpsc, watch};

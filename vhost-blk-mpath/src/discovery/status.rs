@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use mpath_api::PathAddress;
 use mpath_api::types::{DiscoveryController, DiscoveryState};
+use mpath_config::PathAddress;
 use mpath_host::discovery::{Controller, ControllerState};
 
 use crate::events;

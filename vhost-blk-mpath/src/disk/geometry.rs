@@ -80,7 +80,7 @@ fn serial(namespace: &NamespaceIdentity) -> [u8; 20] {
 pub(crate) mod tests {
     use std::time::Duration;
 
-    use mpath_api::config::DiskConfig;
+    use mpath_config::DiskConfig;
     use nvme_tcp::host::{CommandLimits, Namespace};
     use nvme_tcp::wire::{AnaState, Version};
 

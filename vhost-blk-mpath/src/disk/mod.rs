@@ -27,7 +27,7 @@ pub(crate) struct Disk {
     /// The id of its first virtqueue. The others follow.
     pub(crate) first_flow: FlowId,
     pub(crate) settings: DiskSettings,
-    /// The part shared with the I/O threads. [`LiveSettings::limits`](mpath_api::config::LiveSettings) has its limits as configured.
+    /// The part shared with the I/O threads. [`LiveSettings::limits`](mpath_config::LiveSettings) has its limits as configured.
     pub(crate) shared: SharedDisk,
     /// Requests that a guest may come back for. The I/O threads keep the count.
     pub(crate) queues: Arc<DiskQueues>,

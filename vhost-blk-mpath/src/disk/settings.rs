@@ -1,6 +1,6 @@
 //! The settings of one disk.
 
-use mpath_api::config::{Bounded, DiskConfig, DiskName, QueueCount, SharerConfig, SocketAccess, SocketPath};
+use mpath_config::{Bounded, DiskConfig, DiskName, QueueCount, SharerConfig, SocketAccess, SocketPath};
 
 /// The settings of a disk that stay as long as it exists, whether it owns its paths or shares another disk's.
 #[derive(Debug, Clone)]

@@ -3,7 +3,7 @@
 pub(crate) mod injection;
 pub(crate) mod reports;
 
-use mpath_api::server::ControlError;
+use mpath_api_server::ControlError;
 use mpath_core::GroupStats;
 use reactor::IoThreadHandle;
 use tokio::sync::oneshot;

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use mpath_api::server::{ControlError, PathRef, UpgradeError};
 use mpath_api::types::{EventKind, PathAction, PathState};
+use mpath_api_server::{ControlError, PathRef};
 use mpath_core::{DiskId, PathId};
 use mpath_host::DesiredState;
 use reactor::IoThreadHandle;
@@ -17,14 +17,14 @@ use crate::subsystem::Subsystem;
 use crate::subsystem::path_status::{PathStatus, State};
 
 /// Checks that a new process, which uses every configured path, would use none that the operator has drained or disabled.
-pub(crate) fn check_upgrade(subsystem: &Subsystem) -> Result<(), UpgradeError> {
+pub(crate) fn check_upgrade(subsystem: &Subsystem) -> Result<(), ControlError> {
     let out_of_use = |path: &PathStatus| match path.wanted() {
         DesiredState::Drained => Some((path.address.clone(), "drained")),
         DesiredState::Disabled => Some((path.address.clone(), "disabled")),
         DesiredState::Enabled | DesiredState::RemovalHeld | DesiredState::Removed { .. } => None,
     };
     match subsystem.state().paths().find_map(out_of_use) {
-        Some((path, state)) => Err(UpgradeError::PathOutOfUse { disk: subsystem.name().into(), path, state }),
+        Some((path, state)) => Err(ControlError::PathOutOfUse { disk: subsystem.name().into(), path, state }),
         None => Ok(()),
     }
 }
@@ -39,17 +39,15 @@ pub(crate) fn apply(
 ) -> Result<Vec<oneshot::Receiver<()>>, ControlError> {
     // Without await, so no other task of the control thread runs between check and change.
     for subsystem in subsystems {
-        let of = subsystem.name();
-        check(subsystem, |path| paths.contains(&PathRef { disk: of.into(), index: path.0 }), action, force)?;
+        check(subsystem, |path| paths.contains(&subsystem.path_ref(path)), action, force)?;
     }
     let mut waits = Vec::new();
-    for PathRef { disk: name, index } in paths {
-        let found = subsystems.iter().find(|subsystem| subsystem.name() == name);
-        let subsystem = found.ok_or_else(|| ControlError::UnknownDisk { disk: name.clone(), similar: None })?;
-        let path = PathId(*index);
+    for of in paths {
+        let found = subsystems.iter().find(|subsystem| subsystem.name() == of.disk);
+        let subsystem = found.ok_or_else(|| ControlError::UnknownDisk { disk: of.disk.clone(), similar: None })?;
+        let path = PathId(of.index);
         let mut state = subsystem.state();
-        let unknown = || ControlError::UnknownPath { disk: name.clone(), index: *index };
-        let status = state.path(path).ok_or_else(unknown)?;
+        let status = state.path(path).ok_or_else(|| ControlError::UnknownPath(of.clone()))?;
         let (kind, message, wanted) = match action {
             PathAction::Enable => (EventKind::PathEnable, "path to be enabled", DesiredState::Enabled),
             // A disabled path gets no requests either, and must not connect for this.
@@ -95,23 +93,22 @@ fn check(
     force: bool,
 ) -> Result<(), ControlError> {
     let state = subsystem.state();
-    let name = || subsystem.config.name.to_string();
     let meant_paths = || state.paths().filter(|path| meant(path.id));
     // A removal can be taken back until the path is closed.
     let is_final = |path: &&PathStatus| path.is_removing() && (path.is_leaving || action != PathAction::Enable);
     if let Some(path) = meant_paths().find(is_final) {
-        return Err(ControlError::Removing { disk: name(), index: path.id.0 });
+        return Err(ControlError::Removing(subsystem.path_ref(path.id)));
     }
     match action {
         PathAction::Enable => {}
         PathAction::Drain | PathAction::Disable => {
             if let Some(disk) = takes_the_last(&state, subsystem.disks.len(), &meant).filter(|_| !force) {
-                return Err(ControlError::LastPath { disk: subsystem.disk(disk).name().to_owned() });
+                return Err(ControlError::LastPath(subsystem.disk(disk).name().to_owned()));
             }
         }
         PathAction::Reset => {
             if let Some(path) = meant_paths().find(|path| path.shown() == PathState::Disabled) {
-                return Err(ControlError::NotResettable { disk: name(), index: path.id.0, state: path.shown() });
+                return Err(ControlError::NotResettable(subsystem.path_ref(path.id), path.shown()));
             }
         }
     }

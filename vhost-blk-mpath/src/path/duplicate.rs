@@ -5,8 +5,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use mpath_api::PathAddress;
 use mpath_api::types::PathState;
+use mpath_config::PathAddress;
 use mpath_core::PathId;
 use mpath_host::CONNECT_MAX;
 use tokio::time::timeout;

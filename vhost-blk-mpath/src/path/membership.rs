@@ -15,10 +15,10 @@
 
 use std::sync::Arc;
 
-use mpath_api::PathAddress;
-use mpath_api::server::{AddPathError, RemovePathError};
 use mpath_api::types::{EventKind, Origin};
-use mpath_core::{Epoch, MAX_PATHS, PathId};
+use mpath_api_server::{AddPathError, RemovePathError};
+use mpath_config::PathAddress;
+use mpath_core::{Epoch, PathId};
 use mpath_host::{DesiredState, RemovablePath, held_removals};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -71,7 +71,7 @@ impl Subsystem {
             return Err(AddPathError::Exists { disk: name(), index: there.id.0, address, state: there.shown() });
         }
         let added = self.change_paths(&mut state, |state| state.insert(address.clone(), origin).map(|path| path.id));
-        let path = added.ok_or_else(|| AddPathError::TooMany { disk: name(), max: MAX_PATHS })?;
+        let path = added.ok_or_else(|| AddPathError::TooMany(name()))?;
         self.threads().iter().for_each(|thread| thread.add_path(path));
         let events = self.reports.listen(path);
         let status = state.path(path).expect("just added");
@@ -98,11 +98,10 @@ impl Subsystem {
         by: Origin,
     ) -> Result<Vec<oneshot::Receiver<()>>, RemovePathError> {
         let mut state = self.state();
-        let disk = || self.config.name.to_string();
-        let status = state.path(path).ok_or_else(|| RemovePathError::UnknownPath { disk: disk(), index: path.0 })?;
+        let status = state.path(path).ok_or_else(|| RemovePathError::UnknownPath(self.path_ref(path)))?;
         let left_alone = actions::takes_the_last(&state, self.disks.len(), |other| other == path);
         if let Some(disk) = left_alone.filter(|_| !force && !status.is_removing()) {
-            return Err(RemovePathError::LastPath { disk: self.disk(disk).name().to_owned() });
+            return Err(RemovePathError::LastPath(self.disk(disk).name().to_owned()));
         }
         if status.wanted() == DesiredState::RemovalHeld && !force {
             return Ok(Vec::new());

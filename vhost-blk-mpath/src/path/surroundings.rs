@@ -9,8 +9,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mpath_api::PathAddress;
-use mpath_api::address::Transport;
+use mpath_config::PathAddress;
+use mpath_config::address::Transport;
 use mpath_core::{Association, DiskId, Epoch, PathId, PathStats, UnflushedPaths};
 use mpath_host::{Action, Fences, IoThreads, Path, PathNews, PathSurroundings, RecordedAssociation, ThreadMessage};
 use nvme_tcp::host::{ControllerInfo, HostQueue};

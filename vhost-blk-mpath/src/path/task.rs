@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 
-use mpath_api::PathAddress;
+use mpath_config::PathAddress;
 use mpath_core::{Epoch, PathId};
 use mpath_host::{Fences, Order, Path, PathDriver, PathTrial};
 use reactor::PathEvent;

@@ -8,10 +8,11 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use mpath_api::config::{ConflictError, DiskConfig, DiskName, DiskPlace, MAX_DISKS, SocketPath, WaitFor};
-use mpath_api::server::{AddDiskError, RemoveDiskError, caller, on_behalf_of};
 use mpath_api::types::{EventKind, RemovedDisk};
-use mpath_api::{Config, similar_name};
+use mpath_api_server::{ControlError, caller, on_behalf_of};
+use mpath_config::{
+    Config, ConflictError, DiskConfig, DiskName, DiskPlace, MAX_DISKS, SocketPath, WaitFor, similar_name,
+};
 use mpath_core::DiskId;
 use mpath_host::{NamespaceName, PendingFence, PendingFences};
 use tokio::sync::{RwLock, RwLockWriteGuard, watch};
@@ -68,13 +69,13 @@ impl DiskTable {
         there.chain(self.reserved.iter().cloned()).collect()
     }
 
-    fn socket_taken(&self, disk: &DiskName, socket: &SocketPath, of: &DiskName) -> AddDiskError {
+    fn socket_taken(&self, disk: &DiskName, socket: &SocketPath, of: &DiskName) -> ControlError {
         let leaving = self.leaving.contains(of);
         let (disk, socket, of) = (disk.to_string(), socket.to_string(), of.to_string());
         if leaving {
-            AddDiskError::SocketInRemoval { disk, socket, owner: of }
+            ControlError::SocketInRemoval { disk, socket, owner: of }
         } else {
-            AddDiskError::SocketTaken { disk, socket, owner: of }
+            ControlError::SocketTaken { disk, socket, owner: of }
         }
     }
 }
@@ -158,11 +159,11 @@ impl Disks {
 
     /// Adds a disk and the disks that share its paths. Returns once they are served. Names, sockets and everything
     /// else that a configuration is checked for must be unique.
-    pub(crate) async fn add(self: &Arc<Self>, config: DiskConfig) -> Result<(), AddDiskError> {
+    pub(crate) async fn add(self: &Arc<Self>, config: DiskConfig) -> Result<(), ControlError> {
         let alone = Config { disks: vec![config.clone()], ..self.daemon.clone() };
         alone.validate().map_err(Box::new)?;
         self.check_open_files(open_files::of_disks(&config, config.paths.len(), self.common.io_threads))
-            .map_err(|error| AddDiskError::OpenFiles { disk: config.name.to_string(), reason: error.to_string() })?;
+            .map_err(|error| ControlError::OpenFiles { disk: config.name.to_string(), reason: error.to_string() })?;
         let reservation = self.reserve(&config)?;
         self.check_sockets(&reservation.wanted).await?;
         let disks = Arc::clone(self);
@@ -178,7 +179,7 @@ impl Disks {
             drop(reservation);
             result
         }));
-        adding.await.unwrap_or(Err(AddDiskError::Ending))
+        adding.await.unwrap_or(Err(ControlError::DaemonEnding))
     }
 
     /// Checks that the limit allows this number of open files more. Disks that are being added do not count yet.
@@ -193,30 +194,26 @@ impl Disks {
     }
 
     /// Reserves the names and sockets of the disk and of the disks that share its paths.
-    fn reserve(self: &Arc<Self>, config: &DiskConfig) -> Result<Reservation, AddDiskError> {
+    fn reserve(self: &Arc<Self>, config: &DiskConfig) -> Result<Reservation, ControlError> {
         let wanted: Vec<_> = DiskSettings::all(config).into_iter().map(Reserved::from).collect();
         if let Some(Reserved { name, socket, .. }) = wanted.iter().find(|wanted| !wanted.socket.as_path().is_absolute())
         {
-            return Err(AddDiskError::RelativeSocket { disk: name.to_string(), socket: socket.to_string() });
+            return Err(ControlError::RelativeSocket { disk: name.to_string(), socket: socket.to_string() });
         }
         let mut held = self.held();
         let all = held.all();
         for Reserved { name, socket, .. } in &wanted {
             if all.iter().any(|other| other.name == *name) {
-                let disk = name.to_string();
-                let leaving = held.leaving.contains(name);
-                return Err(if leaving {
-                    AddDiskError::NameInRemoval { disk }
-                } else {
-                    AddDiskError::NameTaken { disk }
-                });
+                let refused =
+                    if held.leaving.contains(name) { ControlError::NameInRemoval } else { ControlError::NameTaken };
+                return Err(refused(name.to_string()));
             }
             if let Some(other) = all.iter().find(|other| other.socket == *socket) {
                 return Err(held.socket_taken(name, socket, &other.name));
             }
         }
         if all.len() + wanted.len() > MAX_DISKS {
-            return Err(AddDiskError::TooMany { count: all.len(), max: MAX_DISKS });
+            return Err(ControlError::TooManyDisks(all.len()));
         }
         held.reserved.extend(wanted.iter().cloned());
         Ok(Reservation { disks: Arc::clone(self), wanted })
@@ -224,7 +221,7 @@ impl Disks {
 
     /// Checks that the sockets are not in use under another spelling, by a disk or the API. The second of two
     /// concurrent additions fails.
-    async fn check_sockets(&self, wanted: &[Reserved]) -> Result<(), AddDiskError> {
+    async fn check_sockets(&self, wanted: &[Reserved]) -> Result<(), ControlError> {
         let sockets: Vec<_> = wanted.iter().map(|wanted| wanted.socket.clone()).collect();
         let places = spawn_blocking(move || sockets.iter().map(SocketLocation::of).collect::<Vec<_>>());
         let places = places.await.map_err(panicked)?;
@@ -249,15 +246,13 @@ impl Disks {
         Ok(())
     }
 
-    async fn start(self: &Arc<Self>, config: DiskConfig) -> Result<(), AddDiskError> {
+    async fn start(self: &Arc<Self>, config: DiskConfig) -> Result<(), ControlError> {
         let _change = self.changes.read().await;
         let mut ending = self.ending.subscribe();
         if *ending.borrow() {
-            return Err(AddDiskError::Ending);
+            return Err(ControlError::DaemonEnding);
         }
-        let disk = config.name.to_string();
-        let not_started =
-            |error: &StartError| AddDiskError::NotStarted { disk: disk.clone(), reason: error.to_string() };
+        let not_started = |error: StartError| ControlError::DiskNotStarted(error.to_string());
         let activation_sockets = Arc::clone(&self.activation_sockets);
         let starting = spawn_blocking(move || {
             let sockets = DiskSockets::bind(&config, &activation_sockets)?;
@@ -268,18 +263,18 @@ impl Disks {
             starting.reserve_namespaces(&self.common);
             starting.start(&self.common)
         });
-        let service = started.map_err(|error| not_started(&error))?;
+        let service = started.map_err(not_started)?;
         let tried = async {
             // The answer shows the state of every path.
             service.all_tried().await;
             service.first_attempts(WaitFor::Any).await
         };
         let tried = tokio::select! {
-            tried = tried => tried.map_err(|error| not_started(&error)),
-            _ = ending.wait_for(|ending| *ending) => Err(AddDiskError::Ending),
+            tried = tried => tried.map_err(not_started),
+            _ = ending.wait_for(|ending| *ending) => Err(ControlError::DaemonEnding),
         };
         let served = match tried {
-            Ok(()) => service.open_known(self).await.map_err(|error| not_started(&error)),
+            Ok(()) => service.open_known(self).await.map_err(not_started),
             Err(error) => Err(error),
         };
         match served {
@@ -300,14 +295,14 @@ impl Disks {
 
     /// Removes a disk and the disks that share its paths. Returns them once they are gone. Fails if a front-end is
     /// connected to any of them, unless `force`.
-    pub(crate) async fn remove(self: &Arc<Self>, name: &str, force: bool) -> Result<Vec<RemovedDisk>, RemoveDiskError> {
+    pub(crate) async fn remove(self: &Arc<Self>, name: &str, force: bool) -> Result<Vec<RemovedDisk>, ControlError> {
         let (service, names) = self.begin_removal(name, force)?;
         let disks = Arc::clone(self);
         let removing = tokio::spawn(on_behalf_of(caller(), async move {
             let _change = disks.changes.read().await;
             // The daemon's end removes it together with all others.
             if *disks.ending.borrow() {
-                return Err(RemoveDiskError::Ending);
+                return Err(ControlError::DaemonEnding);
             }
             disks.forget_files(&service).await;
             let left = disks.end(Arc::clone(&service)).await;
@@ -320,7 +315,7 @@ impl Disks {
             let removed = removed.map(|(name, left)| disks.removed(&name, left)).collect();
             Ok(removed)
         }));
-        removing.await.unwrap_or(Err(RemoveDiskError::Ending))
+        removing.await.unwrap_or(Err(ControlError::DaemonEnding))
     }
 
     /// Removes the files that describe disks which are removed.
@@ -349,25 +344,25 @@ impl Disks {
 
     /// Begins the removal of a disk: no front-end is accepted from now on. Returns the service to be ended and its
     /// disks.
-    fn begin_removal(&self, name: &str, force: bool) -> Result<(Arc<Service>, Vec<DiskName>), RemoveDiskError> {
+    fn begin_removal(&self, name: &str, force: bool) -> Result<(Arc<Service>, Vec<DiskName>), ControlError> {
         let mut held = self.held();
         let disk = || name.to_owned();
         let is_there = |service: &&Arc<Service>| service.subsystem.disks.iter().any(|disk| disk.name() == name);
         let service = held.services.iter().find(is_there).cloned().ok_or_else(|| {
             let names = held.services.iter().flat_map(|service| &service.subsystem.disks).map(Disk::name);
-            RemoveDiskError::UnknownDisk { disk: disk(), similar: similar_name(name, names) }
+            ControlError::NoDiskToRemove { disk: disk(), similar: similar_name(name, names) }
         })?;
         let subsystem = &service.subsystem;
         let names: Vec<_> = subsystem.disks.iter().map(|disk| disk.settings.name.clone()).collect();
         if subsystem.name() != name {
             let all = names.iter().map(ToString::to_string).collect();
-            return Err(RemoveDiskError::SharesPaths { disk: disk(), owner: subsystem.name().to_owned(), all });
+            return Err(ControlError::RemovedTogether { disk: disk(), owner: subsystem.name().to_owned(), all });
         }
         if held.leaving.contains(&names[0]) {
-            return Err(RemoveDiskError::InRemoval { disk: disk() });
+            return Err(ControlError::InRemoval(disk()));
         }
         if let Err(connected) = service.stop_accepting(force) {
-            return Err(RemoveDiskError::Connected { disk: names[connected].to_string() });
+            return Err(ControlError::DiskConnected(names[connected].to_string()));
         }
         held.leaving.extend(names.iter().cloned());
         for disk in &subsystem.disks {
@@ -458,8 +453,8 @@ async fn expire(records: FenceRecords, longest: Duration) {
     let _ = spawn_blocking(move || records.expire()).await;
 }
 
-fn panicked(_: JoinError) -> AddDiskError {
-    AddDiskError::Ending
+fn panicked(_: JoinError) -> ControlError {
+    ControlError::DaemonEnding
 }
 
 impl From<DiskSettings> for Reserved {

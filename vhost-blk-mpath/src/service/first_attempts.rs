@@ -2,9 +2,8 @@
 //!
 //! The outcome of the first attempts to connect, for those who wait for it: `wait-for`, and clients that add a disk.
 
-use mpath_api::PathAddress;
-use mpath_api::config::WaitFor;
 use mpath_api::types::{Origin, PathState};
+use mpath_config::{PathAddress, WaitFor};
 
 use crate::discovery::DiscoveryStatus;
 use crate::disk::Disk;

@@ -16,9 +16,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use mpath_api::config::{DiskConfig, SocketPath};
-use mpath_api::socket::BindError;
 use mpath_api::types::{DiskHealth, Origin, PathCounts};
+use mpath_api_server::socket::BindError;
+use mpath_config::{DiskConfig, SocketPath};
 use mpath_host::{DiskShutdown, InheritedFence, RemainingFence};
 use reactor::IoThreadHandle;
 use tokio::sync::watch;

@@ -146,7 +146,7 @@ mod tests {
     use std::sync::Mutex;
     use std::sync::atomic::AtomicBool;
 
-    use mpath_api::Config;
+    use mpath_config::Config;
     use mpath_core::{Epoch, PathId};
     use mpath_host::{NamespaceName, RecordedAssociation};
     use nvme_tcp::host::HostIdentity;

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::io;
 
-use mpath_api::PathAddress;
-use mpath_api::socket::BindError;
+use mpath_api_server::socket::BindError;
+use mpath_config::PathAddress;
 
 use crate::disk::refused_namespace::RefusedNamespace;
 use crate::fence_record::{RecordError, WriteError};

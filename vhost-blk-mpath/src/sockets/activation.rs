@@ -15,10 +15,9 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use mpath_api::config::{DiskConfig, SocketAccess, SocketPath};
-use mpath_api::server::Server;
-use mpath_api::socket::{BindError, ListeningSocket, Role};
-use mpath_api::{Config, ValueError};
+use mpath_api_server::Server;
+use mpath_api_server::socket::{BindError, ListeningSocket, Role};
+use mpath_config::{Config, DiskConfig, SocketAccess, SocketPath, ValueError};
 use rustix::io::Errno;
 use rustix::net::sockopt::{socket_acceptconn, socket_domain, socket_type};
 use rustix::net::{AddressFamily, SocketType, getpeername};
@@ -405,7 +404,7 @@ fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
 
 #[cfg(test)]
 mod tests {
-    use mpath_api::socket::accept;
+    use mpath_api_server::socket::accept;
     use std::ffi::OsStr;
     use std::os::fd::AsRawFd;
     use std::os::unix::ffi::OsStrExt;

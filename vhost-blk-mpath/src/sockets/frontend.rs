@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use mpath_api::PolicyChange;
-use mpath_api::socket::{ListeningSocket, accept};
 use mpath_api::types::EventKind;
+use mpath_api_server::socket::{ListeningSocket, accept};
+use mpath_config::PolicyChange;
 use mpath_core::{DiskId, FlowId};
 use reactor::{IoThreadHandle, StoppingQueue};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};

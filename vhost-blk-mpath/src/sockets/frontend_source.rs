@@ -2,7 +2,7 @@
 
 use std::os::unix::net::UnixStream;
 
-use mpath_api::socket::ListeningSocket;
+use mpath_api_server::socket::ListeningSocket;
 use tokio::sync::oneshot;
 
 /// The source of a disk's front-ends.

@@ -6,8 +6,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use mpath_api::Config;
-use mpath_api::config::{DiskName, SocketPath};
+use mpath_config::{Config, DiskName, SocketPath};
 
 use crate::disk::settings::DiskSettings;
 

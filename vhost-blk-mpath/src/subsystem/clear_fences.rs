@@ -5,8 +5,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use mpath_api::server::{ClearFencesError, ControlError};
 use mpath_api::types::{ClearedFence, DiskFences, EventKind, FenceLift, InheritedFence, PathFence};
+use mpath_api_server::ControlError;
 use mpath_core::{DiskId, PathId};
 use mpath_host::HeldFence;
 
@@ -82,19 +82,19 @@ impl Subsystem {
     ) -> Result<Vec<ClearedFence>, ControlError> {
         let (disk, index) = (self.disk(id), usize::from(id.0));
         let name = || disk.name().to_owned();
-        let connected = || disk.is_connected().then(|| ClearFencesError::Connected { disk: name() });
+        let connected = || disk.is_connected().then(|| ControlError::GuestGoesOn(name()));
         connected().map_or(Ok(()), Err)?;
         let DiskFences { inherited, guest_of, lost_writes, .. } = self.fences_of(disk);
         if guest_of.is_none() && inherited.is_none() && !lost_writes {
             return Ok(Vec::new());
         }
         if let Some(InheritedFence { ends_in_ms, .. }) = inherited.as_ref().filter(|_| !force) {
-            return Err(ClearFencesError::NotPassed { disk: name(), left_s: ends_in_ms.div_ceil(1000) }.into());
+            return Err(ControlError::FenceNotPassed { disk: name(), left_s: ends_in_ms.div_ceil(1000) });
         }
         if lost_writes && !force {
-            return Err(ClearFencesError::LostWrites { disk: name() }.into());
+            return Err(ControlError::LostWrites(name()));
         }
-        let unwritten = |error: WriteError| ClearFencesError::Record { reason: error.to_string() };
+        let unwritten = |error: WriteError| ControlError::FenceRecord(error.to_string());
         self.records.forget_guest(index, lost_writes).await.map_err(unwritten)?;
         // The guest may have come back meanwhile.
         connected().map_or(Ok(()), Err)?;

@@ -7,8 +7,8 @@
 
 use std::time::{Instant, SystemTime};
 
-use mpath_api::server::on_own_behalf;
 use mpath_api::types::{Condition, ConditionReason, DiskHealth, EventKind, PathCounts};
+use mpath_api_server::on_own_behalf;
 use vhost_user_blk::QueueError;
 
 use crate::disk::Disk;

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mpath_api::server::ControlError;
 use mpath_api::types::{EventKind, Injection};
+use mpath_api_server::ControlError;
 use mpath_core::PathId;
 use tokio::sync::oneshot;
 use tokio::task;
@@ -26,10 +26,10 @@ impl Subsystem {
         time: Option<Duration>,
     ) -> Result<Vec<oneshot::Receiver<()>>, ControlError> {
         let mut state = self.state();
-        let status = state.path_mut(path).ok_or_else(|| self.unknown_path(path))?;
+        let status = state.path_mut(path).ok_or_else(|| ControlError::UnknownPath(self.path_ref(path)))?;
         // Only clearing is possible then: such a path may still hold injected requests.
         if status.is_removing() {
-            return Err(ControlError::Removing { disk: self.name().into(), index: path.0 });
+            return Err(ControlError::Removing(self.path_ref(path)));
         }
         status.injections.retain(|other| !injection.replaces(&other.injection));
         let timer = time.map(|time| self.end_injection_after(path, time));
@@ -44,7 +44,7 @@ impl Subsystem {
     /// Clears the injections of a path. The returned receivers resolve once the I/O threads have done so.
     pub(crate) fn clear_injections(&self, path: PathId) -> Result<Vec<oneshot::Receiver<()>>, ControlError> {
         let mut state = self.state();
-        let status = state.path_mut(path).ok_or_else(|| self.unknown_path(path))?;
+        let status = state.path_mut(path).ok_or_else(|| ControlError::UnknownPath(self.path_ref(path)))?;
         if !status.injections.is_empty() {
             status.injections.clear();
             self.event(Some(status.named()), EventKind::InjectionCleared, "injection cleared");
@@ -74,10 +74,6 @@ impl Subsystem {
         let message = format!("injection ended after {}: {}", humantime::format_duration(time), in_full(&injection));
         self.event(Some(status.named()), EventKind::InjectionEnded, message);
         injection::end(self.threads(), path, &injection);
-    }
-
-    fn unknown_path(&self, path: PathId) -> ControlError {
-        ControlError::UnknownPath { disk: self.name().into(), index: path.0 }
     }
 }
 

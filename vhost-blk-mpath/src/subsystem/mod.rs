@@ -22,9 +22,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
-use mpath_api::PathAddress;
-use mpath_api::config::{DiskConfig, MaxTransfer, Seconds};
 use mpath_api::types::{EventKind, EventPath};
+use mpath_api_server::PathRef;
+use mpath_config::{DiskConfig, MaxTransfer, PathAddress, Seconds};
 use mpath_core::{DiskId, Epoch, FlowId, Group, GroupConfig, PathId, Window};
 use mpath_host::{
     Admissions, CONNECT_MAX, DiskHold, DiskOpening, InheritedFence, NamespaceUpdate, PathSettings, Unusable,
@@ -170,6 +170,11 @@ impl Subsystem {
     /// The name of the disk that owns the paths.
     pub(crate) fn name(&self) -> &str {
         self.config.name.as_str()
+    }
+
+    /// A path, as errors of the API name it.
+    pub(crate) fn path_ref(&self, path: PathId) -> PathRef {
+        PathRef { disk: self.name().into(), index: path.0 }
     }
 
     /// The I/O threads; empty until a disk is known.

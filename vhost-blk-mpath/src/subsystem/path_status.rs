@@ -3,9 +3,8 @@
 use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant, SystemTime};
 
-use mpath_api::PathAddress;
-use mpath_api::config::{DiskConfig, LiveSettings};
 use mpath_api::types::{AuthenticatedSides, Controller, EventPath, Origin, PathAuthentication, PathState};
+use mpath_config::{DiskConfig, LiveSettings, PathAddress};
 use mpath_core::{DiskId, Epoch, MAX_PATHS, PathId, UsablePaths};
 use mpath_host::{DesiredState, NamespaceStatus, Order, PathNamespaces, PathTrial};
 use nvme_tcp::Authenticated;

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use mpath_api::config::{HedgeSetting, LiveSettings};
 use mpath_api::types::EventKind;
+use mpath_config::{HedgeSetting, LiveSettings};
 use mpath_core::DiskId;
 use reactor::IoThreadHandle;
 use tokio::sync::oneshot;

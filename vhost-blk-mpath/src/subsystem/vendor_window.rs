@@ -3,7 +3,7 @@
 //! The content of the vendor windows: policy and paths, for front-ends that know the window (docs/qemu.md).
 
 use mpath_api::types::Condition;
-use mpath_api::{ClassPolicies, PolicyKind};
+use mpath_config::{ClassPolicies, PolicyKind};
 use mpath_core::{AnaState, DiskId};
 use vhost_user_blk::VendorWindow;
 
@@ -74,7 +74,7 @@ impl Subsystem {
 #[cfg(test)]
 mod tests {
     use mpath_api::types::{Origin, PathState};
-    use mpath_api::{PolicyChange, PolicyClass};
+    use mpath_config::{PolicyChange, PolicyClass};
     use mpath_core::{Epoch, PathId};
 
     use mpath_host::{DesiredState, NamespaceUpdate};

@@ -5,9 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-use mpath_api::PathAddress;
-use mpath_api::address::Transport;
 use mpath_api::types::{self, EventKind};
+use mpath_config::PathAddress;
+use mpath_config::address::Transport;
 use mptcp::{Connection, DiagError, MptcpOptions, State};
 
 /// The sockets whose state the kernel is asked for, by cookie.

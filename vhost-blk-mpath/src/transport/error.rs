@@ -4,8 +4,8 @@ use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use mpath_api::address::InterfaceName;
-use mpath_api::config::KeyFile;
+use mpath_config::KeyFile;
+use mpath_config::address::InterfaceName;
 use nvme_tcp::host::{AdminError, ConfigError};
 use nvme_tcp::wire::Nqn;
 use nvme_tls::psk::DeriveError;

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use mpath_api::config::{DiskConfig, KeyFile};
+use mpath_config::{DiskConfig, KeyFile};
 use nvme_auth::{RANDOM_BYTES, Secret, SecretError};
 use nvme_tcp::Authentication;
 use tokio::task::spawn_blocking;

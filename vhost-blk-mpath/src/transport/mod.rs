@@ -16,7 +16,7 @@ mod tls;
 
 use std::time::{Duration, Instant};
 
-use mpath_api::PathAddress;
+use mpath_config::PathAddress;
 
 pub(crate) use control_socket::ControlSocket;
 pub(crate) use error::TransportError;

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use mpath_api::config::{DiskConfig, KeyFile};
+use mpath_config::{DiskConfig, KeyFile};
 use rustix::process::geteuid;
 
 use super::host_secrets::{HostSecretError, parse_secret};

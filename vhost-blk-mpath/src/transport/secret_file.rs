@@ -7,7 +7,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 
-use mpath_api::config::KeyFile;
+use mpath_config::KeyFile;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use zeroize::Zeroizing;
 

@@ -5,8 +5,7 @@
 use std::future::poll_fn;
 use std::time::{Duration, Instant};
 
-use mpath_api::PathAddress;
-use mpath_api::config::DiskConfig;
+use mpath_config::{DiskConfig, PathAddress};
 use nvme_auth::GeneratedPsk;
 use nvme_tcp::host::{ControllerConfig, HostConcatenation, HostIdentity};
 use nvme_tcp::{Authenticated, Authentication};

@@ -4,8 +4,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use mpath_api::PathAddress;
-use mpath_api::address::{Host, LocalEnd, Transport};
+use mpath_config::PathAddress;
+use mpath_config::address::{Host, LocalEnd, Transport};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpSocket, TcpStream};
 

@@ -3,8 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use mpath_api::PathAddress;
-use mpath_api::config::{DiskConfig, KeyFile};
+use mpath_config::{DiskConfig, KeyFile, PathAddress};
 use nvme_tcp::host::HostIdentity;
 use nvme_tcp::wire::Nqn;
 use nvme_tls::psk::{Candidate, ConfiguredPsk, DeriveError, InterchangeError, candidates};

@@ -2,7 +2,7 @@
 //!
 //! TLS of the connections to a subsystem, or to discovery controllers. There is no way back to clear text.
 
-use mpath_api::PathAddress;
+use mpath_config::PathAddress;
 use nvme_tls::psk::Candidate;
 use nvme_tls::{Session, TlsError};
 use tokio::net::TcpStream;

@@ -4,8 +4,8 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use mpath_api::config::MetricsAddress;
-use mpath_api::socket::Role;
+use mpath_api_server::socket::Role;
+use mpath_config::MetricsAddress;
 use rustix::io::retry_on_intr;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,

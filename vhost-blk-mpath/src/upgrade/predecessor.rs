@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use mpath_api::config::{MetricsAddress, SocketPath};
-use mpath_api::server::UpgradeError;
-use mpath_api::socket::ListeningSocket;
 use mpath_api::types::Upgrade;
+use mpath_api_server::ControlError;
+use mpath_api_server::socket::ListeningSocket;
+use mpath_config::{MetricsAddress, SocketPath};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::retry_on_intr;
 use sd_notify::NotifyState;
@@ -105,9 +105,9 @@ impl Upgrader {
     }
 
     /// Begins an upgrade, unless one is under way.
-    pub(crate) fn begin(&self) -> Result<UnderWay, UpgradeError> {
+    pub(crate) fn begin(&self) -> Result<UnderWay, ControlError> {
         if self.is_under_way.swap(true, Ordering::SeqCst) {
-            return Err(UpgradeError::UnderWay);
+            return Err(ControlError::UpgradeUnderWay);
         }
         Ok(UnderWay(Arc::clone(&self.is_under_way)))
     }
@@ -126,20 +126,20 @@ impl Upgrader {
         version: &str,
         sockets: Vec<DaemonSocket>,
         force: bool,
-        check: impl Fn() -> Result<(), UpgradeError> + Send + 'static,
-    ) -> Result<Upgrade, UpgradeError> {
+        check: impl Fn() -> Result<(), ControlError> + Send + 'static,
+    ) -> Result<Upgrade, ControlError> {
         if self.activation_sockets.are_by_flag() {
-            return Err(UpgradeError::PassedSocket);
+            return Err(ControlError::PassedSocket);
         }
         if std::process::id() == 1 {
-            return Err(UpgradeError::FirstProcess);
+            return Err(ControlError::FirstProcess);
         }
         if is_main_process_of_systemd() && std::env::var_os("NOTIFY_SOCKET").is_none() {
-            return Err(UpgradeError::NoNotify);
+            return Err(ControlError::NoNotify);
         }
         let (upgrader, version) = (Arc::clone(self), version.to_owned());
         let started = spawn_blocking(move || upgrader.start(under_way, &version, sockets, force, check));
-        started.await.unwrap_or(Err(UpgradeError::Busy))
+        started.await.unwrap_or(Err(ControlError::UpgradeBusy))
     }
 
     /// Blocks until the new process is ready or has failed.
@@ -149,10 +149,10 @@ impl Upgrader {
         version: &str,
         mut sockets: Vec<DaemonSocket>,
         force: bool,
-        check: impl Fn() -> Result<(), UpgradeError>,
-    ) -> Result<Upgrade, UpgradeError> {
+        check: impl Fn() -> Result<(), ControlError>,
+    ) -> Result<Upgrade, ControlError> {
         for (path, api) in &self.apis {
-            let socket = api.upgrade().ok_or(UpgradeError::Busy)?;
+            let socket = api.upgrade().ok_or(ControlError::UpgradeBusy)?;
             sockets.push(DaemonSocket { path: path.clone(), socket, in_use_by: None });
         }
         let mut candidate = self.spawn()?;
@@ -162,11 +162,11 @@ impl Upgrader {
             .and_then(|()| candidate.answer(is_ending));
         if is_ending() {
             // Dropping the candidate ends it.
-            return Err(UpgradeError::Busy);
+            return Err(ControlError::UpgradeBusy);
         }
         let version_after = match answer.map_err(|error| candidate.failed(&error.to_string()))? {
             Some(Answer::Ready { version }) => version,
-            Some(Answer::Failed { reason }) => return Err(UpgradeError::Failed { reason }),
+            Some(Answer::Failed { reason }) => return Err(ControlError::UpgradeFailed(reason)),
             None => return Err(candidate.failed("it has closed the channel")),
         };
         check()?;
@@ -186,8 +186,9 @@ impl Upgrader {
         Ok(Upgrade { from_version: version.to_owned(), version: version_after, pid })
     }
 
-    fn spawn(&self) -> Result<Candidate, UpgradeError> {
-        let not_started = |program: &str, reason: String| UpgradeError::NotStarted { program: program.into(), reason };
+    fn spawn(&self) -> Result<Candidate, ControlError> {
+        let not_started =
+            |program: &str, reason: String| ControlError::ProgramNotStarted { program: program.into(), reason };
         let program =
             self.program.as_ref().map_err(|error| not_started("the program of this process", error.to_string()))?;
         let failed = |error: io::Error| not_started(&program.display().to_string(), error.to_string());
@@ -243,9 +244,9 @@ impl Candidate {
     }
 
     /// The process does not answer as it should.
-    fn failed(&mut self, reason: &str) -> UpgradeError {
+    fn failed(&mut self, reason: &str) -> ControlError {
         let _ = self.child.kill();
         let status = self.child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
-        UpgradeError::Failed { reason: format!("{reason} ({status}); see its log") }
+        ControlError::UpgradeFailed(format!("{reason} ({status}); see its log"))
     }
 }

@@ -8,8 +8,8 @@ use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::time::{Duration, Instant};
 
-use mpath_api::config::MetricsAddress;
-use mpath_api::server::{MetricsBindError, MetricsServer};
+use mpath_api_server::{MetricsBindError, MetricsServer};
+use mpath_config::MetricsAddress;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 

@@ -8,8 +8,8 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mpath_api::config::DiskConfig;
 use mpath_api::types::Path;
+use mpath_config::DiskConfig;
 use mpath_target::NamespaceConfig;
 use rustix::process::Signal;
 use vhost::VhostBackend;

@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use mpath_api::address::Transport;
-use mpath_api::config::DiskConfig;
 use mpath_api::types::AuthenticatedSides;
+use mpath_config::DiskConfig;
+use mpath_config::address::Transport;
 use nvme_auth::{Concatenation, DhGroup, Hash, Secret};
 use nvme_tls::psk::{ConfiguredPsk, RetainedHash};
 use vublk_bench::request::Status;

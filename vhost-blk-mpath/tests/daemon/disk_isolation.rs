@@ -9,8 +9,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mpath_api::PolicyKind;
-use mpath_api::config::{DiskConfig, SharerConfig};
+use mpath_config::{DiskConfig, PolicyKind, SharerConfig};
 use vhost::VhostBackend;
 use virtio_guest::PAGE_BYTES;
 use virtio_guest::features::{FLUSH, LOG_ALL, PROTOCOL_FEATURES};

@@ -4,9 +4,8 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::Command;
 
-use mpath_api::PolicyKind;
-use mpath_api::config::DiskConfig;
 use mpath_api::types::{PathSelector, SetSettings};
+use mpath_config::{DiskConfig, PolicyKind};
 use mpath_target::NamespaceConfig;
 use uuid::uuid;
 use vublk_bench::options::{Mode, Options, OptionsError};

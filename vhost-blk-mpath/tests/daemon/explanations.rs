@@ -5,11 +5,11 @@
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-use mpath_api::config::{DiskConfig, WindowConfig};
 use mpath_api::types::{
     AddPath, Decision, ExplainedPath, Explanation, Injection, NextRequest, PathAction, PathReason, PathSelector,
     SetInjection, SteerPaths, ThreadExplanation, Waiting,
 };
+use mpath_config::{DiskConfig, WindowConfig};
 use mpath_core::PolicyKind;
 use mpath_target::AnaState;
 use rustix::process::Signal;

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use mpath_api::config::Hedge;
 use mpath_api::types::{
     HedgeStatus, InjectedDirection, InjectedDistribution, Injection, PathSelector, SetInjection, SetSettings,
 };
+use mpath_config::Hedge;
 use vublk_bench::request::Status;
 
 use crate::support::{Daemon, Disk, Target, Verification, VerificationSetup, eventually};

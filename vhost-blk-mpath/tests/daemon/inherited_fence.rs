@@ -5,8 +5,8 @@
 use std::thread;
 use std::time::Duration;
 
-use mpath_api::config::DiskConfig;
 use mpath_api::types::{ClearedFence, ErrorCode, Event, EventKind, PathState, Severity};
+use mpath_config::DiskConfig;
 use mpath_target::NamespaceConfig;
 use rustix::process::Signal;
 use vublk_bench::request::Status;

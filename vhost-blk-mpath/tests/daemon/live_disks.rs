@@ -7,11 +7,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mpath_api::client::{Client, ClientError};
-use mpath_api::config::{DiskConfig, Hedge, SharerConfig};
 use mpath_api::types::{
     ErrorCode, EventKind, PathAction, PathSelector, RemovedDisk, SetLimits, SetSettings, SteerPaths, WaitsFor,
 };
-use mpath_api::{PolicyKind, SchedulerKind};
+use mpath_config::{DiskConfig, Hedge, PolicyKind, SchedulerKind, SharerConfig};
 use mpath_target::NamespaceConfig;
 use rustix::process::Signal;
 use vublk_bench::request::Status;

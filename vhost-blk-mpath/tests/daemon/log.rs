@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 
-use mpath_api::config::DiskConfig;
+use mpath_config::DiskConfig;
 use rustix::process::Signal;
 use serde_json::Value;
 use vublk_bench::request::Status;

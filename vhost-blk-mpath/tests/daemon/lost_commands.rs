@@ -7,8 +7,8 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use mpath_api::config::DiskConfig;
 use mpath_api::types::{EventKind, Path};
+use mpath_config::DiskConfig;
 use serde_json::{Value, json};
 use vublk_bench::request::{Kind, Request, Status};
 

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use mpath_api::types::{PathAction, PathSelector, SteerPaths};
-use mpath_api::{PolicyKind, SchedulerKind};
+use mpath_config::{PolicyKind, SchedulerKind};
 
 use crate::scheduler::switch;
 use crate::support::{Daemon, Target, Verification, VerificationSetup, eventually, inject, set_policy};

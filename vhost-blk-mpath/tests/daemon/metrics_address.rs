@@ -4,8 +4,8 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
-use mpath_api::config::Config;
 use mpath_api::types::Reload;
+use mpath_config::Config;
 use rustix::process::Signal;
 use vublk_bench::request::Status;
 

@@ -4,8 +4,8 @@ use std::fs;
 use std::process::Command;
 
 use mpath_api::client::ClientError;
-use mpath_api::config::DiskConfig;
 use mpath_api::types::{AddPath, ErrorCode};
+use mpath_config::DiskConfig;
 
 use crate::support::{DaemonDirectory, NQN, Target, Verification, VerificationSetup, program};
 
@@ -62,7 +62,7 @@ fn disks_and_paths_beyond_the_limit_are_refused_while_it_runs() {
         }
         other => panic!("{other}"),
     };
-    let address: mpath_api::PathAddress = format!("tcp://{}", third.addrs()[0]).parse().unwrap();
+    let address: mpath_config::PathAddress = format!("tcp://{}", third.addrs()[0]).parse().unwrap();
     refused(daemon.api.add_path("disk0", &AddPath { address: address.clone() }).unwrap_err(), ErrorCode::TooManyPaths);
     let socket = daemon.place.file("later.sock").to_str().unwrap().parse().unwrap();
     let config = DiskConfig::new(socket, NQN.parse().unwrap(), vec![address]);

@@ -6,7 +6,7 @@ use mpath_api::client::{Client, ClientError, Position};
 use mpath_api::types::{
     ErrorCode, Event, EventKind, PathAction, PathSelector, PathState, SetLimits, SetScheduler, SetSettings, SteerPaths,
 };
-use mpath_api::{PolicyKind, SchedulerKind};
+use mpath_config::{PolicyKind, SchedulerKind};
 use rustix::process::Signal;
 use vublk_bench::request::Status;
 
@@ -219,7 +219,7 @@ fn events_come_as_they_happen() {
     assert!(last >= 1, "the path is live");
     let mut stream = daemon.api.follow(&Position::After(last)).unwrap();
     assert_eq!(stream.read().unwrap().unwrap().events, []);
-    daemon.api.set(&set_policy(mpath_api::PolicyKind::RoundRobin)).unwrap();
+    daemon.api.set(&set_policy(mpath_config::PolicyKind::RoundRobin)).unwrap();
     let events = stream.read().unwrap().unwrap();
     assert_eq!((events.events.len(), events.events[0].kind, events.lost), (1, EventKind::PolicySet, 0));
     assert_eq!(events.events[0].message, "policy set to round-robin");

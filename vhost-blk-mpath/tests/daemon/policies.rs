@@ -4,7 +4,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use mpath_api::types::{PathSelector, SetPolicy};
-use mpath_api::{PolicyClass, PolicyKind};
+use mpath_config::{PolicyClass, PolicyKind};
 
 use crate::support::{
     Daemon, DaemonDirectory, NQN, Target, Verification, VerificationSetup, eventually, inject, program,

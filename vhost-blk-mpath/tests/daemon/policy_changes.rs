@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use mpath_api::PolicyKind;
 use mpath_api::types::{Injection, OpStats, PathSelector};
+use mpath_config::PolicyKind;
 use mpath_target::TargetConfig;
 
 use crate::support::{Daemon, Target, Verification, VerificationSetup, eventually, inject, set_policy};

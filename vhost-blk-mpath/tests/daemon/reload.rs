@@ -4,9 +4,8 @@ use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixDatagram;
 
-use mpath_api::config::{Config, DiskConfig, SharerConfig};
 use mpath_api::types::{ErrorCode, EventKind, Origin, Reload};
-use mpath_api::{PathAddress, PolicyKind};
+use mpath_config::{Config, DiskConfig, PathAddress, PolicyKind, SharerConfig};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::Signal;
 

@@ -8,8 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mpath_api::client::Client;
-use mpath_api::config::DiskConfig;
 use mpath_api::types::{DiskState, ErrorCode, EventKind};
+use mpath_config::DiskConfig;
 use vublk_bench::request::Status;
 
 use crate::live_disks::{config, events, refusal, target};

@@ -4,8 +4,8 @@ use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
-use mpath_api::config::DiskConfig;
 use mpath_api::types::{AnaState, EventKind, PathState};
+use mpath_config::DiskConfig;
 use mpath_target::NamespaceConfig;
 use vhost::VhostBackend;
 use vhost::vhost_user::message::{VhostUserConfigFlags, VhostUserProtocolFeatures};

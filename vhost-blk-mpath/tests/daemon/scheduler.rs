@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mpath_api::SchedulerKind;
 use mpath_api::types::{EventKind, LimitStatus, SetLimits, SetScheduler, Tier};
+use mpath_config::SchedulerKind;
 
 use crate::support::{Daemon, Disk, PATIENCE, Target, Verification, VerificationSetup, eventually};
 

@@ -4,10 +4,9 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use mpath_api::PolicyKind;
 use mpath_api::client::{Client, ClientError, Position};
-use mpath_api::config::DiskConfig;
 use mpath_api::types::{ErrorCode, EventKind};
+use mpath_config::{DiskConfig, PolicyKind};
 use rustix::process::Signal;
 
 use crate::support::{Daemon, DaemonDirectory, NQN, PATIENCE, Target};

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mpath_api::config::DiskConfig;
+use mpath_config::DiskConfig;
 use rustix::process::Signal;
 use socket2::{Domain, Socket, Type};
 use virtio_guest::features::PROTOCOL_FEATURES;

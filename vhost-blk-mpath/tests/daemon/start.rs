@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mpath_api::Config;
-use mpath_api::config::{DiskConfig, NamespaceId};
 use mpath_api::types::{DiskState, EventKind, PathAction, PathSelector, PathState, Severity, SteerPaths};
+use mpath_config::{Config, DiskConfig, NamespaceId};
 use mpath_target::{ListenerConfig, NamespaceConfig};
 use rustix::process::Signal;
 use vublk_bench::request::Status;

@@ -7,8 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use mpath_api::address::Transport;
 use mpath_api::types::{DiscoveryState, PathState};
+use mpath_config::address::Transport;
 use nvme_tls::psk::{ConfiguredPsk, RetainedHash};
 use rustix::fs::{CWD, Mode, mkfifoat};
 use rustix::process::Signal;

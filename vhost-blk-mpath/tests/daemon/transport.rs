@@ -3,8 +3,8 @@
 use std::io::Write;
 use std::net::{IpAddr, TcpListener};
 
-use mpath_api::address::Transport;
 use mpath_api::types::{EventKind, Path, PathState, SubflowState};
+use mpath_config::address::Transport;
 use vublk_bench::request::Status;
 
 use crate::metrics::Scrape;

@@ -11,8 +11,8 @@ use std::time::Duration;
 use std::{env, fs, thread};
 
 use mpath_api::client::{Client, ClientError};
-use mpath_api::config::{Config, DiskConfig, SharerConfig};
 use mpath_api::types::{EventKind, PathAction, PathSelector, SteerPaths, Upgrade};
+use mpath_config::{Config, DiskConfig, SharerConfig};
 use rustix::process::{Pid, Signal, kill_process};
 use vublk_bench::request::Status;
 

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use mpath_api::types::{AddPath, EventKind, PathAction, PathSelector, SetPolicy, SetSettings, SteerPaths};
-use mpath_api::{PolicyClass, PolicyKind};
+use mpath_config::{PolicyClass, PolicyKind};
 use mpath_target::NamespaceConfig;
 use vhost::VhostBackend;
 use vhost::vhost_user::message::{VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserProtocolFeatures};

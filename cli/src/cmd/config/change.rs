@@ -2,10 +2,9 @@
 
 use std::path::Path;
 
-use mpath_api::Config;
 use mpath_api::client::Client;
-use mpath_api::config::{Change, difference, read_file};
 use mpath_api::types::{FailedChange, Reload};
+use mpath_config::{Change, Config, difference, read_file};
 
 use super::effective;
 use crate::output::Output;

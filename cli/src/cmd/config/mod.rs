@@ -8,10 +8,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
-use mpath_api::Config;
 use mpath_api::client::Client;
-use mpath_api::config::{ConfigError, Nqn, read_file, read_text};
 use mpath_api::types::Configuration;
+use mpath_config::{Config, ConfigError, Nqn, read_file, read_text};
 use serde::Serialize;
 
 pub(crate) use self::save::SaveError;

@@ -7,9 +7,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
-use mpath_api::Config;
 use mpath_api::client::Client;
-use mpath_api::config::{Change, EditError, edit, read_file, settings_in, written};
+use mpath_config::{Change, Config, EditError, edit, read_file, settings_in, written};
 use serde::Serialize;
 use tempfile::NamedTempFile;
 

@@ -1,9 +1,8 @@
 //! `mpathctl config show`
 
-use mpath_api::Config;
 use mpath_api::client::Client;
-use mpath_api::config::{DiskName, is_live};
 use mpath_api::types::Configuration;
+use mpath_config::{Config, DiskName, is_live};
 use serde_yaml::Value;
 
 use crate::Failure;

@@ -1,6 +1,6 @@
 //! Help, lists to choose from, and questions, above the rest.
 
-use mpath_api::PolicyKind;
+use mpath_config::PolicyKind;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Rect};
 use ratatui::style::Modifier;

@@ -1,14 +1,13 @@
 //! The paths, virtqueues and discovery controllers of the fake daemon.
 
-use mpath_api::address::Transport;
-use mpath_api::config::{LimitsConfig, Weight};
 use mpath_api::types::{
     AnaState, Condition, ConditionReason, Connection, Controller, DiscoveryController, DiscoveryState, Disk,
     DiskFences, DiskHealth, DiskState, EventPath, FenceLift, FenceWaits, HedgeStatus, InheritedFence, Latency,
     LimitStatus, MovedRequests, OpStats, Origin, Path, PathCounts, PathEstimate, PathFence, PathState, PathWindow,
     QueueTurns, SchedulerDetail, Subflow, SubflowState, Tier, TimeHistogram,
 };
-use mpath_api::{PathAddress, PolicyKind, SchedulerKind, SchedulerSpec};
+use mpath_config::address::Transport;
+use mpath_config::{LimitsConfig, PathAddress, PolicyKind, SchedulerKind, SchedulerSpec, Weight};
 
 pub(super) fn stats(ios: u64, p50_us: u64) -> OpStats {
     OpStats {

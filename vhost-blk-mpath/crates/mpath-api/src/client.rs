@@ -15,6 +15,7 @@ use hyper::client::conn::http1;
 use hyper::http::request::Builder as RequestBuilder;
 use hyper::{Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
+use mpath_config::{DiskConfig, LiveSetting};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -23,13 +24,12 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::{sleep, timeout};
 
 pub use self::stream::{EventStream, Position};
-use crate::config::{DiskConfig, LiveSetting};
-use crate::server::{DISK_CHANGE_MAX, PRODUCT};
 use crate::types::{
     AddPath, ClearedFences, Configuration, Disk, DiskFences, ErrorBody, ErrorInfo, Events, Explanation, InjectedPath,
     Path, PathSelector, Policy, PolicyDetail, Reload, RemovedDisk, Scheduler, SchedulerDetail, SetInjection,
     SetSettings, SlowRequest, Status, SteerPaths, Upgrade,
 };
+use crate::{DISK_CHANGE_MAX, PRODUCT};
 
 /// The longest answer accepted, in bytes. 256 disks of 64 paths need less.
 const MAX_ANSWER_BYTES: usize = 64 << 20;

@@ -1,34 +1,19 @@
-//! The interfaces of vhost-blk-mpath: its configuration file ([`config`]), the types of its control API ([`types`]), the server
-//! ([`server`]) and the client ([`client`]) of that API, and listening Unix sockets ([`socket`]).
+//! The control API of vhost-blk-mpath: its types ([`types`]), its client ([`client`]), and what client and server agree on.
 //!
 //! The API is HTTP/1.1 with JSON bodies on a Unix socket.
 
 #![forbid(unsafe_code)]
 
-pub mod address;
 pub mod client;
-mod completion;
-pub mod config;
-mod flags;
-mod params;
-pub mod server;
-pub mod socket;
-#[cfg(test)]
-mod testing;
-mod text;
 pub mod types;
-mod usage;
 
-pub use address::{DiscoveryAddress, PathAddress};
-pub use completion::{OneOf, completable, one_of};
-pub use config::Config;
-pub use flags::{DiskFlagsError, Flags};
-pub use mpath_core::{
-    ClassPolicies, ParamError, PolicyChange, PolicyClass, PolicyKind, PolicySpec, SchedulerChange, SchedulerKind,
-    SchedulerSpec, parse_bytes, parse_time,
-};
-pub use text::{ValueError, deserialize_text, similar_name};
-pub use usage::usage_line;
+use std::time::Duration;
 
-/// The default socket of the API, for daemon and clients.
-pub const DEFAULT_API_SOCKET: &str = "/run/vhost-blk-mpath/api.sock";
+/// The daemon's name in the header `Server`. Its version follows after a slash.
+pub const PRODUCT: &str = "vhost-blk-mpath";
+
+/// The longest that a client waits for a disk to be added or removed, or for an upgrade.
+pub const DISK_CHANGE_MAX: Duration = Duration::from_secs(60);
+
+/// The interval of comments in a stream without events. They show a client that has gone.
+pub const HEARTBEAT: Duration = Duration::from_secs(5);

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use mpath_api::{Config, PathAddress};
+use mpath_config::{Config, PathAddress};
 use nvme_auth::Secret;
 use nvme_tls::psk::ConfiguredPsk;
 

@@ -9,9 +9,9 @@ use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-use mpath_api::PolicyKind;
 use mpath_api::client::{Client, ClientError};
 use mpath_api::types::{DiskState, Injection, Path, PathSelector, PathState, SetInjection, SetSettings, Status};
+use mpath_config::PolicyKind;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tempfile::TempDir;
 use vublk_bench::process::Managed;

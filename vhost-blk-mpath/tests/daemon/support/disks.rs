@@ -4,8 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use mpath_api::Config;
-use mpath_api::config::{DiskConfig, SharerConfig, SocketPath};
+use mpath_config::{Config, DiskConfig, SharerConfig, SocketPath};
 use mpath_target::NamespaceConfig;
 
 use super::{DaemonDirectory, LASTING, NQN, Target, program};

@@ -14,9 +14,9 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::routing::{get, put};
 use axum::{Json, Router};
-use mpath_api::server::{ApiError, JsonBody, Server};
-use mpath_api::text_serde;
 use mpath_api::types::ErrorCode;
+use mpath_api_server::{ApiError, JsonBody, Server};
+use mpath_config::text_serde;
 use serde::{Deserialize, Serialize};
 
 use crate::server::{DiscoveryStatus, ListenerStatus, StartError, TargetServer};

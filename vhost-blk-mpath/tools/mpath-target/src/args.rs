@@ -3,8 +3,7 @@
 use std::net::SocketAddr;
 
 use clap::{Parser, Subcommand};
-use mpath_api::config::{KeyFile, SocketPath};
-use mpath_api::usage_line;
+use mpath_config::{KeyFile, SocketPath, usage_line};
 use nvme_auth::{Concatenation, DhGroup, Hash};
 use nvme_tcp::Authentication;
 

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use mpath_api::address::Transport;
+use mpath_config::address::Transport;
 use nvme_tcp::Authentication;
 use nvme_tcp::wire::Nqn;
 use nvme_tls::psk::ConfiguredPsk;

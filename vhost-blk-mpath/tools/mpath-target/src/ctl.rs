@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mpath_api::client::{Client, ClientError, Method};
-use mpath_api::config::SocketPath;
+use mpath_config::SocketPath;
 use mpath_target::api::{SettingsRequest, Status};
 use mpath_target::args::CtlCommand;
 

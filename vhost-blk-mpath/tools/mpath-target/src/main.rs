@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use ctl::CtlError;
-use mpath_api::config::SocketPath;
-use mpath_api::server::Server;
+use mpath_api_server::Server;
+use mpath_config::SocketPath;
 use mpath_target::args::Request;
 use mpath_target::{TargetConfig, TargetServer, api};
 use tokio::signal::unix::{SignalKind, signal};

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
-use mpath_api::address::Transport;
-use mpath_api::parse_bytes;
+use mpath_config::address::Transport;
+use mpath_config::parse_bytes;
 use nvme_tcp::wire::AnaState;
 use uuid::Uuid;
 

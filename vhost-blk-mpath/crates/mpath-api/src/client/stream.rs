@@ -7,7 +7,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::{Method, Request, header};
 
 use super::{Client, ClientError, MAX_ANSWER_BYTES, target};
-use crate::server::HEARTBEAT;
+use crate::HEARTBEAT;
 use crate::types::Events;
 
 /// The place in the events where a stream begins.

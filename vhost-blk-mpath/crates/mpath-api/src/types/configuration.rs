@@ -1,10 +1,9 @@
 //! The daemon's configuration, and its reload.
 
+use mpath_config::Change;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
-
-use crate::config::Change;
 
 /// `GET /v1/config`: the configuration of the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

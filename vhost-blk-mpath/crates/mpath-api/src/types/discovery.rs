@@ -2,10 +2,9 @@
 
 use std::fmt;
 
+use mpath_config::PathAddress;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-
-use crate::address::PathAddress;
 
 /// A discovery controller of a disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

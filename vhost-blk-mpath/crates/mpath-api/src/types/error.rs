@@ -47,7 +47,8 @@ macro_rules! error_codes {
             }
 
             /// What the error means, one line.
-            pub(crate) fn meaning(self) -> &'static str {
+            #[must_use]
+            pub fn meaning(self) -> &'static str {
                 match self {
                     $(Self::$code => $meaning,)*
                     Self::Other => "a kind that this version does not know",

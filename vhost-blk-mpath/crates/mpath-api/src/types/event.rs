@@ -4,10 +4,9 @@
 
 use std::fmt;
 
+use mpath_config::PathAddress;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-
-use crate::address::PathAddress;
 
 /// `GET /v1/events?after=SEQ`, and the data of each message of its stream: events in the order in which they happened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

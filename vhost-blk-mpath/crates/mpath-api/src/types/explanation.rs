@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use mpath_config::PathAddress;
 use mpath_core::{AnaState, ClassPolicies, FlushTarget, Next, NextRequest as CoreNext, Opinion, Waiting, WhyNot};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{Condition, ConditionReason, InjectionInForce, PathState};
-use crate::address::PathAddress;
 
 /// `GET /v1/disks/{disk}/explain`: what would happen to the next requests of a disk.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]

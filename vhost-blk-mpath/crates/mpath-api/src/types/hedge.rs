@@ -1,9 +1,8 @@
 //! Hedged reads.
 
+use mpath_config::{Hedge, HedgeBudget};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-
-use crate::config::{Hedge, HedgeBudget};
 
 /// The hedging of a disk, and its results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]

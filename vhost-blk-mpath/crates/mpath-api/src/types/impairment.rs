@@ -5,12 +5,11 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
+use mpath_config::{ValueError, text_serde};
 use mpath_core::{json_schema, parse_bytes, parse_time, time_text};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::ToSchema;
-
-use crate::text::{ValueError, text_serde};
 
 /// An enum of named variants, read and written as the name.
 macro_rules! words {

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use mpath_config::address::{AddressError, PEER_PATTERN};
+use mpath_config::{PathAddress, text_serde};
 use mpath_core::json_schema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -10,8 +12,6 @@ use utoipa::ToSchema;
 
 use super::impairment::UncheckedInjection;
 use super::{InjectedMilliseconds, Injection, InjectionInForce, Path};
-use crate::address::{AddressError, PEER_PATTERN, PathAddress};
-use crate::text::text_serde;
 
 /// `GET /v1/injections`, and the answer to `PUT` and `DELETE`: a path and its injection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -30,6 +30,9 @@ mod upgrade;
 
 use std::fmt;
 
+use mpath_config::PathAddress;
+use mpath_config::address::Transport;
+pub use mpath_config::{SetLimits, SetPolicy, SetScheduler, SetSettings};
 pub use mpath_core::{AnaState, FlushTarget, Opinion, PathId, Stages, WaitCause, Waiting};
 use mpath_core::{ClassPolicies, SchedulerSpec};
 use serde::{Deserialize, Serialize};
@@ -58,8 +61,6 @@ pub use self::scheduler::{LimitStatus, QueueTurns, Scheduler, SchedulerDetail, T
 pub use self::slow::SlowRequest;
 pub use self::steering::{AddPath, Controller, Origin, PathAction, PathWindow, SteerPaths, WaitsFor};
 pub use self::upgrade::Upgrade;
-use crate::address::{PathAddress, Transport};
-pub use crate::config::{SetLimits, SetPolicy, SetScheduler, SetSettings};
 
 /// `GET /v1/status`: the daemon and its disks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]

@@ -1,11 +1,11 @@
 //! Policies, their parameters, and their estimates of paths.
 
+use mpath_config::PathAddress;
 use mpath_core::{ClassPolicies, PolicyKind, PolicySpec};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{Parameter, PathState};
-use crate::address::PathAddress;
 
 /// `GET /v1/policies`: one policy that this daemon has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

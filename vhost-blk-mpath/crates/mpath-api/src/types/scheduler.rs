@@ -2,12 +2,12 @@
 
 use std::fmt;
 
+use mpath_config::{LimitsConfig, LimitsSchema, Weight};
 use mpath_core::{DiskId, DiskSchedulerStats, FlowId, FlowStats, SchedulerKind, SchedulerSpec, SchedulerStats};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{Latency, Parameter, TimeHistogram};
-use crate::config::{LimitsConfig, LimitsSchema, Weight};
 
 /// `GET /v1/schedulers`: one scheduler that this daemon has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
+use mpath_config::PathAddress;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::PathSelector;
-use crate::address::PathAddress;
 
 /// An action on a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use mpath_api::address::Transport;
+use mpath_config::address::Transport;
 use nvme_tcp::wire::{AddressFamily, CNTLID_ANY, DiscoveryEntry, Nqn, SecurityType, SubsystemType, TransportType};
 use nvme_tcp_target::{QueueLimits, Subsystem};
 

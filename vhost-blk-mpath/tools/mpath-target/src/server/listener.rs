@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use mpath_api::address::Transport;
+use mpath_config::address::Transport;
 use rustix::event::PollFlags;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 

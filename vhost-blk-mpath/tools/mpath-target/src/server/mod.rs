@@ -22,7 +22,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mpath_api::address::Transport;
+use mpath_config::address::Transport;
 use nvme_tcp::wire::{AnaState, Nqn};
 use nvme_tcp_target::{Namespace, QueueLimits, Subsystem, SubsystemConfig};
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use mpath_api::address::Transport;
+use mpath_config::address::Transport;
 use serde::{Deserialize, Serialize};
 
 use super::TargetServer;

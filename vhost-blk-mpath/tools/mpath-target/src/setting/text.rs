@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use mpath_api::text_serde;
+use mpath_config::text_serde;
 use nvme_tcp::wire::{Opcode, Status};
 use nvme_tcp_target::{AnswerFault, FaultyCommands};
 
