@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use mpath_api::types::EventKind;
 use mpath_core::{DiskId, FlowId, SharedDisk};
-use mpath_host::{DiskHold, DiskOpening, HoldReason, InheritedFence, NamespaceName};
+use mpath_host::{DiskDriver, HoldReason, InheritedFence, NamespaceName};
 use nvme_tcp::host::NamespaceIdentity;
 use reactor::DiskQueues;
 use vhost_user_blk::{DiskGeometry, GeometryError, SECTOR_BYTES, VirtioDisk};
@@ -32,8 +32,7 @@ pub(crate) struct Disk {
     /// Requests that a guest may come back for. The I/O threads keep the count.
     pub(crate) queues: Arc<DiskQueues>,
     backing: OnceLock<Backing>,
-    opening: Mutex<DiskOpening>,
-    hold: Mutex<DiskHold>,
+    driver: Mutex<DiskDriver>,
     /// The namespace that it must not use, unless another path has led to one that it may use.
     refused: Mutex<Option<RefusedNamespace>>,
     connected: AtomicBool,
@@ -107,19 +106,17 @@ impl Disk {
         first_flow: FlowId,
         settings: DiskSettings,
         queues: Arc<DiskQueues>,
-        (opening, hold): (DiskOpening, DiskHold),
+        driver: DiskDriver,
         events: Arc<EventLog>,
     ) -> Self {
-        let shared = hold.shared_disk();
         Self {
             id,
             first_flow,
             settings,
-            shared,
+            shared: driver.shared().clone(),
             queues,
             backing: OnceLock::new(),
-            opening: Mutex::new(opening),
-            hold: Mutex::new(hold),
+            driver: Mutex::new(driver),
             refused: Mutex::default(),
             connected: AtomicBool::new(false),
             health: Mutex::default(),
@@ -154,12 +151,13 @@ impl Disk {
 
     /// The fence that requests of guests have to wait for.
     pub(crate) fn inherited_fence(&self) -> Option<InheritedFence> {
-        self.hold().inherited_fence().cloned()
+        self.driver().hold.inherited_fence().cloned()
     }
 
-    /// Decides when requests are fetched.
-    pub(crate) fn hold(&self) -> MutexGuard<'_, DiskHold> {
-        self.hold.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Decides when front-ends are served and requests are fetched, and how the disk grows.
+    /// [`Subsystem::change_disk`](crate::subsystem::Subsystem::change_disk) carries out changes of its hold.
+    pub(crate) fn driver(&self) -> MutexGuard<'_, DiskDriver> {
+        self.driver.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records that the disk must not use the namespace that a path leads to.
@@ -179,19 +177,14 @@ impl Disk {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Decides when front-ends are served.
-    pub(crate) fn opening(&self) -> MutexGuard<'_, DiskOpening> {
-        self.opening.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Whether front-ends are served.
     pub(crate) fn is_served(&self) -> bool {
-        self.opening().is_open()
+        self.driver().opening.is_open()
     }
 
     /// Why it takes no requests because of an earlier daemon or a removed disk, and for how much longer if that is known.
     pub(crate) fn hold_reason(&self, now: Instant) -> Option<String> {
-        self.hold().reason(now).map(|reason| describe_hold(reason, now))
+        self.driver().hold.reason(now).map(|reason| describe_hold(reason, now))
     }
 
     pub(crate) fn is_connected(&self) -> bool {

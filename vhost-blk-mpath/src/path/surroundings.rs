@@ -85,8 +85,6 @@ pub(super) struct Surroundings {
     pub(super) asking: Pending<Option<PathStats>>,
     /// The removal of the path from the I/O threads.
     pub(super) removal: Pending<()>,
-    /// The path has changed in a way that a disk may have waited for to grow.
-    pub(super) may_grow: bool,
     pub(super) is_gone: bool,
 }
 
@@ -106,7 +104,6 @@ impl Surroundings {
             removing_record: None,
             asking: None,
             removal: None,
-            may_grow: false,
             is_gone: false,
         }
     }
@@ -167,7 +164,6 @@ impl PathSurroundings<HostError, ControlSocket, DrainingSocket> for Surroundings
             Action::Ended(_) => self.step(format_args!("ends its association")),
             _ => {}
         }
-        self.may_grow |= !matches!(action, Action::Connect { .. } | Action::Record { .. } | Action::AskThreads);
     }
 
     fn news(&mut self, news: PathNews<HostError>) {

@@ -14,7 +14,7 @@ use tokio::task::yield_now;
 use tokio::time::sleep_until;
 
 use crate::path::draining_socket::DrainingSocket;
-use crate::path::surroundings::{Connected, Pending, Surroundings, done};
+use crate::path::surroundings::{Connected, Surroundings, done};
 use crate::subsystem::Subsystem;
 use crate::subsystem::error::HostError;
 use crate::transport::{BegunAssociation, ControlSocket, TransportError, far_future};
@@ -25,14 +25,14 @@ const EXCHANGES_MAX: usize = 16;
 type Driver = PathDriver<HostError, ControlSocket, DrainingSocket>;
 
 /// Waits for a socket that has news, or until the driver is due. Cancel-safe.
-async fn ready(driver: &Driver, at: Option<Instant>) {
+async fn ready(driver: &Driver) {
     let sockets = poll_fn(|context| {
         // Poll all sockets, so that each can wake the task.
         let connected = driver.sockets().filter(|socket| socket.poll_ready(context).is_ready()).count();
         let draining = driver.draining_sockets().filter(|socket| socket.poll_ready(context).is_ready()).count();
         if connected + draining > 0 { Poll::Ready(()) } else { Poll::Pending }
     });
-    let at = driver.next_timeout().into_iter().chain(at).min().unwrap_or_else(far_future);
+    let at = driver.next_timeout().unwrap_or_else(far_future);
     tokio::select! {
         () = sockets => {}
         () = sleep_until(at.into()) => {}
@@ -52,10 +52,6 @@ pub(crate) struct PathTask {
     fence_changes: watch::Receiver<Fences>,
     /// True once the subsystem ends.
     shutdown: watch::Receiver<bool>,
-    /// The growth of disks that is under way. Returns false if a disk could not be saved.
-    growing: Pending<bool>,
-    /// When to try again to grow disks that could not be saved.
-    grow_at: Option<Instant>,
 }
 
 impl PathTask {
@@ -76,8 +72,6 @@ impl PathTask {
             trial: PathTrial::default(),
             events,
             orders,
-            growing: None,
-            grow_at: None,
         }
     }
 
@@ -88,8 +82,6 @@ impl PathTask {
             () = self.live() => {}
             _ = shutdown.wait_for(|shutdown| *shutdown) => {}
         }
-        // The other paths may have disks to grow.
-        self.growing = None;
         // The I/O threads have ended by now. Their last reports say whether writes are in doubt.
         while let Ok(event) = self.events.try_recv() {
             self.reported(event);
@@ -100,7 +92,7 @@ impl PathTask {
             if self.driver.exchange(Instant::now(), &mut self.host) {
                 yield_now().await;
             } else {
-                ready(&self.driver, None).await;
+                ready(&self.driver).await;
             }
         }
     }
@@ -110,11 +102,6 @@ impl PathTask {
         loop {
             let _ = (0..EXCHANGES_MAX).find(|_| !self.driver.exchange(Instant::now(), &mut self.host));
             if self.act() {
-                // A disk may have waited for the end of this path to grow.
-                if let Some(growing) = self.growing.take() {
-                    growing.await;
-                }
-                self.host.subsystem.grow().await;
                 return;
             }
             if self.driver.exchange(Instant::now(), &mut self.host) {
@@ -133,15 +120,11 @@ impl PathTask {
 
     /// Waits for the next event and handles it.
     async fn wait(&mut self) {
-        let Self { driver, host, events, orders, fence_changes, growing, grow_at, .. } = self;
+        let Self { driver, host, events, orders, fence_changes, .. } = self;
         let now = Instant::now;
         let Surroundings { connecting, recording, removing_record, asking, removal, .. } = host;
         tokio::select! {
-            () = ready(driver, *grow_at) => {}
-            is_saved = done(growing) => {
-                let delay = host.subsystem.config.reconnect_delay.duration();
-                *grow_at = (!is_saved).then(|| now() + delay);
-            }
+            () = ready(driver) => {}
             (qid, connected) = done(connecting) => self.connected(qid, connected),
             recorded = done(recording) => driver.path_mut().recorded(now(), recorded),
             () = done(removing_record) => driver.record_removed(),
@@ -186,7 +169,6 @@ impl PathTask {
 
     /// Carries out all pending actions. Returns whether the path is gone.
     fn act(&mut self) -> bool {
-        self.host.may_grow |= self.grow_at.take_if(|at| *at <= Instant::now()).is_some();
         loop {
             // A removal that was taken back meanwhile must not go on.
             if self.orders.has_changed().is_ok_and(|has_changed| has_changed) {
@@ -199,18 +181,11 @@ impl PathTask {
         if self.host.is_gone {
             return true;
         }
-        let subsystem = &self.host.subsystem;
         // The I/O threads hear of a change before the subsystem does.
         let trial = self.driver.path().trial();
         if trial != self.trial {
             self.trial = trial;
-            subsystem.path(self.host.id, |status| status.trial = trial);
-        }
-        // The new state of the path may be what a disk has waited for to grow. Sockets that drain do not wait for the files of a disk.
-        if self.host.may_grow && self.growing.is_none() {
-            self.host.may_grow = false;
-            let subsystem = Arc::clone(subsystem);
-            self.growing = Some(Box::pin(async move { subsystem.grow().await }));
+            self.host.subsystem.path(self.host.id, |status| status.trial = trial);
         }
         false
     }

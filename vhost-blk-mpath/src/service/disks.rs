@@ -133,8 +133,7 @@ impl Disks {
         }
         for starting in all {
             let service = starting.start(&self.common)?;
-            let opening = tokio::spawn(Arc::clone(&service).open_disks(Arc::clone(self)));
-            service.tasks().push(opening);
+            service.drive_disks(self);
             self.held().services.push(service);
         }
         Ok(())
@@ -279,8 +278,7 @@ impl Disks {
         };
         match served {
             Ok(()) => {
-                let opening = tokio::spawn(Arc::clone(&service).open_disks(Arc::clone(self)));
-                service.tasks().push(opening);
+                service.drive_disks(self);
                 self.held().services.push(service);
             }
             Err(_) => drop(self.end(service).await),
@@ -290,7 +288,7 @@ impl Disks {
 
     /// The fence of a removed disk that a disk on this namespace has to inherit.
     pub(crate) fn to_inherit(&self, disk: &Disk, namespace: &NamespaceName) -> Option<PendingFence> {
-        self.held().pending_fences.to_inherit(Instant::now(), namespace, &disk.hold()).cloned()
+        self.held().pending_fences.to_inherit(Instant::now(), namespace, &disk.driver().hold).cloned()
     }
 
     /// Removes a disk and the disks that share its paths. Returns them once they are gone. Fails if a front-end is
@@ -396,8 +394,8 @@ impl Disks {
         let subsystem = &service.subsystem;
         let left = subsystem.disks.iter().zip(left).map(|(disk, left)| {
             // Before a client learns that the disk is gone and may add another.
-            let pending_fences = &mut self.held().pending_fences;
-            pending_fences.disk_removed(Instant::now(), disk.name(), disk.settings.read_only, &disk.hold(), left?)
+            let (pending_fences, hold) = (&mut self.held().pending_fences, &disk.driver().hold);
+            pending_fences.disk_removed(Instant::now(), disk.name(), disk.settings.read_only, hold, left?)
         });
         let left = left.collect();
         subsystem.release_namespaces();

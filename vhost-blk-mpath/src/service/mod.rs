@@ -1,7 +1,7 @@
 //! A subsystem from its configuration to its end, which may come before the daemon's.
 //!
 //! ```text
-//!  StartingService::bind ── start ──▶ Service: front-ends wait ── a path shows a disk's namespace ──▶ open_known: its front-ends are served
+//!  StartingService::bind ── start ──▶ Service: front-ends wait ── a path shows a disk's namespace ──▶ drive_disks: its front-ends are served
 //! ```
 //! Each disk is opened by itself, when its namespace is known, checked and recorded. Until then its front-ends wait.
 
@@ -249,7 +249,7 @@ impl Service {
         // I/O threads and paths have ended.
         let leaving = |disk: &Disk| {
             let (unanswered, unflushed) = (disk.queues.has_unanswered(), &disk.shared.unflushed);
-            disk.hold().at_shutdown(Instant::now(), in_doubt, unanswered, unflushed)
+            disk.driver().hold.at_shutdown(Instant::now(), in_doubt, unanswered, unflushed)
         };
         let leaving: Vec<_> = self.subsystem.disks.iter().map(leaving).collect();
         self.report_shutdown(&leaving);

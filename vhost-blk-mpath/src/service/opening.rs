@@ -1,16 +1,17 @@
 //! Decides: a front-end is served, as `disk_opening.rs` of `mpath-host` says.
 //!
-//! Opens disks, as their [`DiskOpening`](mpath_host::DiskOpening) decides.
+//! Carries out the steps of disks, which their [`DiskDriver`](mpath_host::DiskDriver) decides.
 //!
-//! [`Subsystem::admit`] has checked before that the disk may use the namespace. The fences that removed disks have left
-//! on the namespace, and its name, are in the fence record before a front-end can submit a request.
+//! [`Subsystem::admit`](crate::subsystem::Subsystem::admit) has checked before that the disk may use the namespace. The
+//! fences that removed disks have left on the namespace, and its name, are in the fence record before a front-end can submit
+//! a request.
 
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
 use mpath_core::DiskId;
-use mpath_host::{DiskHold, OpeningStep, TriedPath};
+use mpath_host::{DiskStep, DiskView, TriedPath};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep_until;
 
@@ -22,26 +23,28 @@ use crate::subsystem::path_status::PathStatus;
 use crate::transport::far_future;
 
 impl Service {
-    /// Opens each disk when its namespace is known, saves what its front-ends see, and lets their requests go on. Ends with
-    /// the subsystem, or when nothing of that is left to do.
-    pub(crate) async fn open_disks(self: Arc<Self>, disks: Arc<Disks>) {
-        let (mut changes, mut ending) = (self.subsystem.changes(), self.ends.subscribe());
+    /// Starts a task for each disk, which takes its steps until the end of the subsystem.
+    pub(crate) fn drive_disks(self: &Arc<Self>, disks: &Arc<Disks>) {
+        for disk in &self.subsystem.disks {
+            let task = tokio::spawn(Arc::clone(self).drive_disk(disk.id, Arc::clone(disks)));
+            self.tasks().push(task);
+        }
+    }
+
+    async fn drive_disk(self: Arc<Self>, id: DiskId, disks: Arc<Disks>) {
+        let (mut changes, mut ending, disk) =
+            (self.subsystem.changes(), self.ends.subscribe(), self.subsystem.disk(id));
         loop {
             changes.borrow_and_update();
-            if let Err(error) = self.open_known(&disks).await {
-                tracing::error!(disk = self.subsystem.name(), %error, "front-ends have to wait; trying again");
+            if let Err(error) = self.take_steps(disk, &disks).await {
+                tracing::error!(disk = disk.name(), %error, "front-ends have to wait; trying again");
             }
-            self.update_holds().await;
-            let disks = &self.subsystem.disks;
-            if disks.iter().all(|disk| disk.opening().is_over() && disk.hold().is_over()) {
-                return;
-            }
-            let next_timeout =
-                |disk: &Disk| disk.hold().next_timeout().into_iter().chain(disk.opening().next_timeout());
-            let next_timeout = disks.iter().flat_map(next_timeout).min();
+            // Without I/O threads it takes no steps.
+            let is_known = self.subsystem.known().any(|known| known.id == id);
+            let next_timeout = disk.driver().next_timeout().filter(|_| is_known).unwrap_or_else(far_future);
             tokio::select! {
                 _ = changes.changed() => {}
-                () = sleep_until(next_timeout.unwrap_or_else(far_future).into()) => {}
+                () = sleep_until(next_timeout.into()) => {}
                 _ = ending.wait_for(|ends| *ends) => return,
             }
         }
@@ -50,92 +53,73 @@ impl Service {
     /// Opens the disks with a known namespace that can be opened. Returns the first failure. The future must not be dropped,
     /// as fence and record would differ.
     pub(crate) async fn open_known(&self, disks: &Disks) -> Result<(), StartError> {
-        let known: Vec<DiskId> = self.subsystem.known().map(|disk| disk.id).collect();
         let mut result = Ok(());
-        for disk in known.into_iter().map(|id| self.subsystem.disk(id)) {
-            result = result.and(self.open_disk(disk, disks).await);
+        for disk in &self.subsystem.disks {
+            result = result.and(self.take_steps(disk, disks).await);
         }
         result
     }
 
-    /// Takes the steps that open a disk, as far as that is possible now.
-    async fn open_disk(&self, disk: &Disk, disks: &Disks) -> Result<(), StartError> {
-        while let Some(step) = self.next_step(disk) {
-            if let Err(error) = self.open_step(disk, step, disks).await {
-                let is_open = disk.is_served();
-                disk.opening().failed(Instant::now());
-                if !is_open {
-                    return Err(error);
+    /// Takes the steps of a disk that are possible now. Returns the failure because of which its front-ends have to wait. The
+    /// future must not be dropped.
+    async fn take_steps(&self, disk: &Disk, disks: &Disks) -> Result<(), StartError> {
+        let mut result = Ok(());
+        while let Some(step) = self.next_step(disk, disks) {
+            let taken = self.take_step(disk, &step).await;
+            let is_served = disk.is_served();
+            disk.driver().done(Instant::now(), taken.is_ok());
+            match (taken, step) {
+                (Err(error), DiskStep::Save { grow_to: Some(_) }) => {
+                    tracing::warn!(%error, "the disk keeps its size; trying again");
                 }
-                tracing::warn!(%error, "front-ends see the disk as it is now");
-                continue;
-            }
-            disk.opening().done();
-            if step == OpeningStep::Serve {
-                self.subsystem.signal_change();
+                (Err(error), _) if is_served => tracing::warn!(%error, "front-ends see the disk as it is now"),
+                (Err(error), _) => result = Err(error),
+                (Ok(()), DiskStep::Serve | DiskStep::ForgetFences) => self.subsystem.signal_change(),
+                (Ok(()), _) => {}
             }
         }
-        Ok(())
+        result
     }
 
-    fn next_step(&self, disk: &Disk) -> Option<OpeningStep> {
-        let (logs_are_done, paths) = self.tried_paths(disk.id);
-        disk.opening().step(Instant::now(), logs_are_done, &paths)
+    /// The next step of a disk, once its namespace is known.
+    fn next_step(&self, disk: &Disk, disks: &Disks) -> Option<DiskStep> {
+        let backing = self.subsystem.known().find(|known| known.id == disk.id)?.backing()?;
+        let path = |path: &PathStatus| TriedPath { trial: path.trial, blocks: path.namespaces.blocks(disk.id) };
+        let view = DiskView {
+            first_logs_are_done: self.discovery.as_ref().is_none_or(|discovery| discovery.first_logs_are_done()),
+            paths: self.subsystem.state().paths().map(path).collect(),
+            served: backing.served_namespace(),
+            pending_fence: disks.to_inherit(disk, &backing.name),
+        };
+        self.subsystem.change_disk(disk.id, |disk| disk.step(Instant::now(), &view))
     }
 
-    async fn open_step(&self, disk: &Disk, step: OpeningStep, disks: &Disks) -> Result<(), StartError> {
+    async fn take_step(&self, disk: &Disk, step: &DiskStep) -> Result<(), StartError> {
+        let (subsystem, index) = (&self.subsystem, usize::from(disk.id.0));
         match step {
-            OpeningStep::InheritFences => self.inherit_pending(disk, disks).await?,
-            OpeningStep::RecordNamespace => self.subsystem.records.write_namespace(disk.id.0.into()).await?,
-            OpeningStep::Save => self.subsystem.save_current(disk).await?,
-            OpeningStep::Serve => {
-                self.change_hold(disk.id, DiskHold::open);
+            DiskStep::InheritFence(pending) => {
+                let (records, recorded) = (subsystem.records.clone(), pending.recorded(Instant::now()));
+                // Writing to disk can take a while, and this thread must not block.
+                let written = spawn_blocking(move || records.inherit(index, recorded));
+                written.await.map_err(io::Error::other)??;
+            }
+            DiskStep::RecordNamespace => subsystem.records.write_namespace(index).await?,
+            DiskStep::Save { grow_to } => subsystem.save(disk, *grow_to).await?,
+            DiskStep::Serve => {
                 // The list of front-ends is empty at the end of the daemon.
-                if let Some(frontend) = self.frontends().get(usize::from(disk.id.0)) {
+                if let Some(frontend) = self.frontends().get(index) {
                     frontend.open();
                     tracing::info!(disk = disk.name(), socket = %disk.settings.socket_path, "front-ends are served");
                 }
             }
-        }
-        Ok(())
-    }
-
-    /// Tells the disks' holds of the present paths and time, and removes fences that have passed from the fence record.
-    async fn update_holds(&self) {
-        let is_released = |disk: &&Disk| self.change_hold(disk.id, DiskHold::update);
-        let released: Vec<_> = self.subsystem.disks.iter().filter(is_released).collect();
-        for disk in released {
-            if let Err(error) = self.subsystem.records.remove_inherited(disk.id.0.into()).await {
-                let disk = disk.name();
-                tracing::warn!(disk, %error, "cannot update the fence record; the next daemon may have to wait longer");
+            DiskStep::TellThreads => subsystem.paths_known().await,
+            DiskStep::Show => subsystem.show_growth(disk),
+            DiskStep::ForgetFences => {
+                if let Err(error) = subsystem.records.remove_inherited(index).await {
+                    let disk = disk.name();
+                    tracing::warn!(disk, %error, "cannot update the fence record; the next daemon may have to wait longer");
+                }
             }
-            self.subsystem.signal_change();
-        }
-    }
-
-    /// Changes the hold of a disk, which depends on the time, the first logs and the paths.
-    fn change_hold(&self, id: DiskId, change: impl FnOnce(&mut DiskHold, Instant, bool, &[TriedPath])) -> bool {
-        let (first_logs_are_done, paths) = self.tried_paths(id);
-        self.subsystem.change_hold(id, |hold| change(hold, Instant::now(), first_logs_are_done, &paths))
-    }
-
-    /// Whether the first logs of discovery are done, and for each path whether it was tried and leads to the disk.
-    fn tried_paths(&self, id: DiskId) -> (bool, Vec<TriedPath>) {
-        let first_logs_are_done = self.discovery.as_ref().is_none_or(|discovery| discovery.first_logs_are_done());
-        let tried = |path: &PathStatus| TriedPath { trial: path.trial, leads_to_disk: path.namespaces.leads_to(id) };
-        (first_logs_are_done, self.subsystem.state().paths().map(tried).collect())
-    }
-
-    /// Has the disk wait for fences that removed disks left on its namespace.
-    async fn inherit_pending(&self, disk: &Disk, disks: &Disks) -> Result<(), StartError> {
-        let namespace = &disk.backing().expect("its namespace is known").name;
-        while let Some(pending) = disks.to_inherit(disk, namespace) {
-            let (records, index, recorded) =
-                (self.subsystem.records.clone(), disk.id.0, pending.recorded(Instant::now()));
-            // Writing to disk can take a while, and this thread must not block.
-            let written = spawn_blocking(move || records.inherit(index.into(), recorded));
-            written.await.map_err(io::Error::other)??;
-            disk.hold().inherit(pending.fence, &disk.shared);
         }
         Ok(())
     }

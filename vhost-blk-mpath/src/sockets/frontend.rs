@@ -283,7 +283,7 @@ impl Shared {
         // wait in the meantime, but messages are answered: QEMU and its guest stand still while QEMU waits for an
         // answer.
         let threads = served.subsystem.threads().len();
-        served.subsystem.change_hold(disk.id, |hold| hold.front_end_connected(threads));
+        served.subsystem.change_disk(disk.id, |disk| disk.hold.front_end_connected(threads));
         let end = serve_connection(stream, served.frontend_disk(), served);
         *self.connection() = None;
         if let Err(error @ (ServeError::UnknownMessage(_) | ServeError::Message { .. })) = &end {

@@ -63,7 +63,7 @@ impl Subsystem {
         }
         let backing = if let Some(backing) = disk.backing() {
             self.check_shown(disk, backing, &name, &geometry)?;
-            let blocks = disk.opening().size_when_found(backing.blocks(), identity.blocks)?;
+            let blocks = disk.driver().opening.size_when_found(backing.blocks(), identity.blocks)?;
             backing.grow(blocks).map_err(|error| AdmitError::NoDisk(error.into()))?;
             backing
         } else {
@@ -80,7 +80,7 @@ impl Subsystem {
             );
         }
         backing.set_found(FoundNamespace { identity, geometry });
-        disk.opening().found();
+        disk.driver().opening.found();
         disk.accept();
         Ok(())
     }
@@ -129,7 +129,7 @@ impl Subsystem {
         // A path will report the same reason.
         if self.claim(disk, &shown.namespace).is_ok() {
             self.set_known(disk, shown.namespace, frontend);
-            disk.opening().restored();
+            disk.driver().opening.restored();
         }
     }
 

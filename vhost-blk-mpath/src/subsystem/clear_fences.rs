@@ -103,7 +103,7 @@ impl Subsystem {
             disk.shared.unflushed.forget_losses();
         }
         if inherited.is_some() {
-            self.change_hold(id, |hold| hold.end_fence(Instant::now()));
+            self.change_disk(id, |disk| disk.hold.end_fence(Instant::now()));
             // The fence record loses the fence, unless some path was not tried.
             self.signal_change();
         }

@@ -27,13 +27,12 @@ use mpath_api_server::PathRef;
 use mpath_config::{DiskConfig, MaxTransfer, PathAddress, Seconds};
 use mpath_core::{DiskId, Epoch, FlowId, Group, GroupConfig, PathId, Window};
 use mpath_host::{
-    Admissions, CONNECT_MAX, DiskHold, DiskOpening, InheritedFence, NamespaceUpdate, PathSettings, Unusable,
-    VirtqueueThreads,
+    Admissions, CONNECT_MAX, DiskDriver, InheritedFence, NamespaceUpdate, PathSettings, Unusable, VirtqueueThreads,
 };
 use nvme_tcp::host::{ControllerConfig, ControllerInfo, HostIdentity};
 use nvme_tcp::wire::Digests;
 use reactor::{CloseMode, DiskQueues, IoThreadConfig, IoThreadHandle, StartError};
-use tokio::sync::{Mutex as AsyncMutex, Notify, watch};
+use tokio::sync::{Notify, watch};
 
 use crate::disk::settings::DiskSettings;
 use crate::disk::{Backing, Disk};
@@ -69,8 +68,6 @@ pub(crate) struct Subsystem {
     /// Held while a path is being admitted.
     admission: Mutex<()>,
     writers: Arc<NamespaceWriters>,
-    /// Held while a disk grows, or its description is saved.
-    saving: AsyncMutex<()>,
     /// Signals a change of paths, or of what is known of disks.
     changed: watch::Sender<()>,
     /// Signals that [`State::removed_by_operator`] has a new entry.
@@ -131,9 +128,9 @@ impl Subsystem {
             first_flow += queue_count;
             let unanswered = if records.has_predecessor(id.into()) { queue_count } else { 0 };
             let queues = Arc::new(DiskQueues::new(unanswered, began));
-            let hold = DiskHold::new(inherited_fence.cloned(), config.shared_write_cache);
-            let opening = DiskOpening::new(began, config.reconnect_delay.duration());
-            let disk = Disk::new(DiskId(id), first, settings, queues, (opening, hold), Arc::clone(&events));
+            let (retry_delay, fence) = (config.reconnect_delay.duration(), inherited_fence.cloned());
+            let driver = DiskDriver::new(began, fence, config.shared_write_cache, retry_delay);
+            let disk = Disk::new(DiskId(id), first, settings, queues, driver, Arc::clone(&events));
             disk.shared.limits.set(began, state.live(disk.id).limits.limits());
             disk
         };
@@ -152,7 +149,6 @@ impl Subsystem {
             threads: OnceLock::new(),
             admission: Mutex::new(()),
             writers: Arc::clone(&common.writers),
-            saving: AsyncMutex::default(),
             changed: watch::Sender::new(()),
             operator_removals: Notify::new(),
             events,

@@ -1,16 +1,12 @@
-//! Decides: the steps of growth are carried out (`grow_disk`).
-//!
-//! The size of a disk. It grows with its namespace and never shrinks: [`mpath_host::Growth`] decides how.
+//! The size of a disk. It grows with its namespace and never shrinks: `growth.rs` of `mpath-host` decides how.
 
 use std::io;
 use std::path::PathBuf;
 
 use mpath_api::types::EventKind;
-use mpath_host::{Growth, GrowthStep};
 
 use crate::disk::{Backing, Disk, geometry};
 use crate::subsystem::Subsystem;
-use crate::subsystem::path_status::State;
 
 /// The file that describes a disk cannot be written.
 #[derive(Debug, thiserror::Error)]
@@ -25,69 +21,26 @@ pub(crate) struct SaveError {
 }
 
 impl Subsystem {
-    /// Saves a disk with a known namespace as the next daemon shows it.
-    pub(crate) async fn save_current(&self, disk: &Disk) -> Result<(), SaveError> {
-        let _one_at_a_time = self.saving.lock().await;
+    /// Saves a disk with a known namespace as the next daemon shows it: with the blocks to which it grows, or those that
+    /// guests see.
+    pub(crate) async fn save(&self, disk: &Disk, grow_to: Option<u64>) -> Result<(), SaveError> {
         let Some(backing) = disk.backing() else { return Ok(()) };
-        self.save_shown(disk, backing.frontend.capacity_sectors()).await
-    }
-
-    /// Saves the disk as the next daemon shows it, with this size.
-    async fn save_shown(&self, disk: &Disk, capacity_sectors: u64) -> Result<(), SaveError> {
+        let capacity_sectors = geometry::sectors(grow_to.unwrap_or_else(|| backing.blocks()), backing.block_bytes());
         let Some(shown) = self.to_be_shown(disk, capacity_sectors) else { return Ok(()) };
         let file = self.records.shown(disk.id.0.into());
         let failed = |source| SaveError { disk: disk.name().into(), file: file.path().into(), source };
         file.save(shown).await.map_err(failed)
     }
 
-    /// Grows the disks that can grow. To be called when a path has reported a size or is gone, and after the I/O
-    /// threads were told.
-    ///
-    /// Returns false if a disk could not be saved, and so did not grow.
-    pub(crate) async fn grow(&self) -> bool {
-        let mut are_saved = true;
-        for disk in &self.disks {
-            are_saved &= self.grow_disk(disk).await;
+    /// Shows guests the blocks to which the disk grows.
+    pub(crate) fn show_growth(&self, disk: &Disk) {
+        let Some((backing, served)) = disk.backing().and_then(|it| Some((it, it.served_namespace()?))) else { return };
+        // Under this lock no path with a smaller size can become live.
+        let state = self.state();
+        let to_show = disk.driver().to_show(served, state.sizes(disk.id));
+        if let Some(blocks) = to_show {
+            show(disk, backing, blocks);
         }
-        are_saved
-    }
-
-    async fn grow_disk(&self, disk: &Disk) -> bool {
-        let Some(backing) = disk.backing() else { return true };
-        let begin = |state: &State| Growth::begin(backing.served_namespace()?, state.sizes(disk.id));
-        if begin(&self.state()).is_none() {
-            return true;
-        }
-        let _one_at_a_time = self.saving.lock().await;
-        // The disk may have grown meanwhile.
-        let Some(mut growth) = begin(&self.state()) else { return true };
-        let mut are_saved = true;
-        while let Some(step) = growth.step() {
-            match step {
-                GrowthStep::TellThreads => {
-                    self.paths_known().await;
-                    growth.threads_told();
-                }
-                GrowthStep::Save { blocks } => {
-                    let saved = self.save_shown(disk, geometry::sectors(blocks, backing.block_bytes())).await;
-                    if let Err(error) = &saved {
-                        tracing::warn!(%error, "the disk keeps its size; trying again");
-                    }
-                    are_saved &= saved.is_ok();
-                    growth.saved(saved.is_ok());
-                }
-                GrowthStep::Show => {
-                    // Under this lock no path with a smaller size can become live.
-                    let state = self.state();
-                    let served = backing.served_namespace();
-                    if let Some(blocks) = served.and_then(|served| growth.to_show(served, state.sizes(disk.id))) {
-                        show(disk, backing, blocks);
-                    }
-                    growth.shown(backing.blocks());
-                }
-            }
-        }
-        are_saved
     }
 }
 

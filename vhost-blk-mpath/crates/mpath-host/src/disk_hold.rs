@@ -65,20 +65,20 @@ pub enum HoldAction {
     Resume,
     /// Report that the disk is held.
     Held(HoldReason),
-    /// Remove the inherited fence from the fence record. If `was_held`, report that the disk is held no more.
+    /// The inherited fences have passed. If `was_held`, report that the disk is held no more.
     Released {
         /// [`HoldAction::Held`] came before.
         was_held: bool,
     },
 }
 
-/// A path of a disk, for [`DiskHold::update`].
+/// A path of a disk, for [`DiskView`](crate::DiskView).
 #[derive(Debug, Clone, Copy)]
 pub struct TriedPath {
     /// Whether it was tried.
     pub trial: PathTrial,
-    /// The disk's namespace can be used on it, if it is live.
-    pub leads_to_disk: bool,
+    /// The blocks of the disk's namespace on it, if it is live and the namespace can be used.
+    pub blocks: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,8 +105,7 @@ pub struct DiskHold {
 
 impl DiskHold {
     /// The hold of a disk that is not open. `is_cache_shared`: a flush of any controller covers the writes of all.
-    #[must_use]
-    pub fn new(inherited: Option<InheritedFence>, is_cache_shared: bool) -> Self {
+    pub(crate) fn new(inherited: Option<InheritedFence>, is_cache_shared: bool) -> Self {
         Self {
             inherited,
             awaits_paths: false,
@@ -120,21 +119,19 @@ impl DiskHold {
 
     /// The state that I/O threads share about the disk at its start. An earlier daemon that did not end in order may have
     /// left unflushed writes on any path.
-    #[must_use]
-    pub fn shared_disk(&self) -> SharedDisk {
+    pub(crate) fn shared_disk(&self) -> SharedDisk {
         if self.inherited.is_some() { SharedDisk::after_crash() } else { SharedDisk::default() }
     }
 
     /// Adds a fence to wait for, and has the next flush cover unflushed writes of earlier disks too. To be called before
     /// the disk is opened. The longest fence counts. `shared` is the state that I/O threads share about the disk.
-    pub fn inherit(&mut self, fence: InheritedFence, shared: &SharedDisk) {
+    pub(crate) fn inherit(&mut self, fence: InheritedFence, shared: &SharedDisk) {
         shared.unflushed.set_after_crash();
         let longest = self.inherited.take().into_iter().chain([fence]).max_by_key(|fence| fence.until);
         self.inherited = longest;
     }
 
     /// Ends the inherited fence: the operator says that no earlier write can be executed any more.
-    /// [`update`](Self::update) has to follow.
     pub fn end_fence(&mut self, now: Instant) {
         if let Some(fence) = self.inherited.as_mut().filter(|fence| fence.until > now) {
             fence.until = now;
@@ -190,7 +187,7 @@ impl DiskHold {
 
     /// Opens the disk: front-ends are served once the actions are done. The arguments are those of
     /// [`update`](Self::update), which has to follow.
-    pub fn open(&mut self, now: Instant, first_logs_are_done: bool, paths: &[TriedPath]) {
+    pub(crate) fn open(&mut self, now: Instant, first_logs_are_done: bool, paths: &[TriedPath]) {
         self.awaits_paths = self.inherited.is_some() && !self.is_cache_shared;
         let until = self.inherited.as_ref().map(|fence| fence.until).filter(|until| *until > now);
         self.actions.extend(until.map(HoldAction::HoldUntil));
@@ -202,7 +199,7 @@ impl DiskHold {
 
     /// Takes the state of all paths, which may have changed, and the time. The I/O threads know of each live path by
     /// now. `first_logs_are_done`: discovery adds no path of its first logs any more.
-    pub fn update(&mut self, now: Instant, first_logs_are_done: bool, paths: &[TriedPath]) {
+    pub(crate) fn update(&mut self, now: Instant, first_logs_are_done: bool, paths: &[TriedPath]) {
         let Phase::Open { was_held } = self.phase else { return };
         self.consider(first_logs_are_done, paths);
         // As long as a path was not tried, the next daemon has to know that the earlier one was killed.
@@ -245,8 +242,7 @@ impl DiskHold {
     }
 
     /// When [`update`](Self::update) is due though no path has changed.
-    #[must_use]
-    pub fn next_timeout(&self) -> Option<Instant> {
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
         self.inherited.as_ref().filter(|_| self.phase != Phase::Closed && !self.awaits_paths).map(|fence| fence.until)
     }
 
@@ -258,7 +254,7 @@ impl DiskHold {
 
 /// Whether every path is live, is not tried any more, or was tried no earlier than the first working path.
 fn were_all_tried(paths: &[TriedPath]) -> bool {
-    let works = |path: &&TriedPath| path.trial.is_live && path.leads_to_disk;
+    let works = |path: &&TriedPath| path.trial.is_live && path.blocks.is_some();
     let first = paths.iter().filter(works).filter_map(|path| path.trial.tried_at).min();
     first.is_some_and(|first| {
         let since = first.checked_sub(CONCURRENT).unwrap_or(first);

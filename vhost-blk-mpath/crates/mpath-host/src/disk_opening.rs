@@ -14,7 +14,7 @@
 //! * The size is saved before guests see it. Otherwise the next daemon could show them a smaller disk.
 //! * As long as no path has led to the namespace, front-ends see what was saved. The first path may then have more
 //!   blocks: the namespace may have grown while no daemon ran. Before the disk is open, its front-ends see these blocks at
-//!   once, and the new size is saved. Afterwards the disk grows as usual ([`Growth`](crate::Growth)).
+//!   once, and the new size is saved. Afterwards the disk grows as usual (`growth.rs`).
 
 use std::time::{Duration, Instant};
 
@@ -25,17 +25,12 @@ use crate::disks::Unusable;
 /// works, the description may have to change. A front-end should not see a size that changes a moment later.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A step of opening a disk. [`DiskOpening::done`] or [`DiskOpening::failed`] follows.
+/// A step of opening a disk, as in [`DiskStep`](crate::DiskStep). [`DiskOpening::done`] or [`DiskOpening::failed`] follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OpeningStep {
-    /// Have the disk wait for fences that removed disks have left on its namespace.
+pub(crate) enum OpeningStep {
     InheritFences,
-    /// Name the namespace in the fence record.
     RecordNamespace,
-    /// Save the disk for the next daemon, with the size that guests see or are to see. While a growth saves the disk, this
-    /// step waits.
     Save,
-    /// Open the [`DiskHold`](crate::DiskHold) and serve front-ends.
     Serve,
 }
 
@@ -66,8 +61,7 @@ pub struct DiskOpening {
 
 impl DiskOpening {
     /// The opening of a disk whose namespace is not known. A failed step is repeated after `retry_delay`.
-    #[must_use]
-    pub fn new(now: Instant, retry_delay: Duration) -> Self {
+    pub(crate) fn new(now: Instant, retry_delay: Duration) -> Self {
         let phase = Phase::Closed { again_at: None };
         Self { patient_until: now + PATIENCE, retry_delay, is_restored: false, is_found: false, phase }
     }
@@ -106,7 +100,7 @@ impl DiskOpening {
 
     /// The step to be taken. `None` until the paths have changed, or until [`next_timeout`](Self::next_timeout).
     /// `first_logs_are_done`: discovery adds no path of its first logs any more.
-    pub fn step(&mut self, now: Instant, first_logs_are_done: bool, paths: &[TriedPath]) -> Option<OpeningStep> {
+    pub(crate) fn step(&mut self, now: Instant, first_logs_are_done: bool, paths: &[TriedPath]) -> Option<OpeningStep> {
         match self.phase {
             Phase::Closed { again_at } => {
                 let were_all_tried = || first_logs_are_done && !paths.iter().any(|path| path.trial.is_untried());
@@ -123,7 +117,7 @@ impl DiskOpening {
     }
 
     /// Reports that the step is done.
-    pub fn done(&mut self) {
+    pub(crate) fn done(&mut self) {
         self.phase = match self.phase {
             Phase::Opening(OpeningStep::InheritFences) => Phase::Opening(OpeningStep::RecordNamespace),
             Phase::Opening(OpeningStep::RecordNamespace) if self.is_found => Phase::Opening(OpeningStep::Save),
@@ -135,7 +129,7 @@ impl DiskOpening {
     }
 
     /// Reports that the step has failed.
-    pub fn failed(&mut self, now: Instant) {
+    pub(crate) fn failed(&mut self, now: Instant) {
         self.phase = match self.phase {
             // Guests see the size that stays saved.
             Phase::Open { .. } => Phase::Open { is_to_save: false },
@@ -149,15 +143,8 @@ impl DiskOpening {
         matches!(self.phase, Phase::Open { .. })
     }
 
-    /// Whether no step will follow.
-    #[must_use]
-    pub fn is_over(&self) -> bool {
-        self.is_found && matches!(self.phase, Phase::Open { is_to_save: false })
-    }
-
     /// When [`step`](Self::step) is due though nothing else has happened.
-    #[must_use]
-    pub fn next_timeout(&self) -> Option<Instant> {
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
         let Phase::Closed { again_at } = self.phase else { return None };
         let patience = (self.is_restored && !self.is_found).then_some(self.patient_until);
         again_at.max(patience)

@@ -10,34 +10,20 @@
 //! * The size is saved before guests see it. Otherwise the next daemon could show them a smaller disk.
 //! * Meanwhile a path with fewer blocks may have become live. So guests see no more than all paths agree on then.
 
+use crate::disk_step::DiskStep;
 use crate::disks::ServedNamespace;
-
-/// A step of a growth.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GrowthStep {
-    /// Wait until every I/O thread has the sizes that were reported. [`Growth::threads_told`] follows.
-    TellThreads,
-    /// Save the disk with this size for the next daemon. [`Growth::saved`] follows.
-    Save {
-        /// The size in blocks.
-        blocks: u64,
-    },
-    /// Show guests [`Growth::to_show`], before any other path becomes live. [`Growth::shown`] follows.
-    Show,
-}
 
 #[derive(Debug, Clone, Copy)]
 enum Phase {
     TellingThreads,
     Saving,
     Showing,
-    SavingShown { blocks: u64 },
-    Over,
+    SavingShown,
 }
 
-/// One growth of a disk. Until it is over, no other growth of the disk begins and nothing else saves the disk.
+/// One growth of a disk.
 #[derive(Debug)]
-pub struct Growth {
+pub(crate) struct Growth {
     /// The size that all paths agreed on at the beginning.
     agreed_before: u64,
     phase: Phase,
@@ -49,43 +35,35 @@ impl Growth {
     ///
     /// Controllers of a subsystem notice growth at different times. A controller that has not noticed it fails
     /// requests for the new blocks, so all paths have to agree.
-    #[must_use]
-    pub fn begin(served: ServedNamespace, sizes: impl Iterator<Item = u64>) -> Option<Self> {
+    pub(crate) fn begin(served: ServedNamespace, sizes: impl Iterator<Item = u64>) -> Option<Self> {
         let agreed_before = agreed(served, sizes)?;
         Some(Self { agreed_before, phase: Phase::TellingThreads })
     }
 
-    /// The step to be taken. `None` when the growth is over.
-    #[must_use]
-    pub fn step(&self) -> Option<GrowthStep> {
-        Some(match self.phase {
-            Phase::TellingThreads => GrowthStep::TellThreads,
-            Phase::Saving => GrowthStep::Save { blocks: self.agreed_before },
-            Phase::Showing => GrowthStep::Show,
-            Phase::SavingShown { blocks } => GrowthStep::Save { blocks },
-            Phase::Over => return None,
-        })
+    /// The step to be taken.
+    pub(crate) fn step(&self) -> DiskStep {
+        match self.phase {
+            Phase::TellingThreads => DiskStep::TellThreads,
+            Phase::Saving => DiskStep::Save { grow_to: Some(self.agreed_before) },
+            Phase::Showing => DiskStep::Show,
+            Phase::SavingShown => DiskStep::Save { grow_to: None },
+        }
     }
 
-    /// Reports that every I/O thread has the sizes.
-    pub fn threads_told(&mut self) {
-        self.phase = Phase::Saving;
-    }
-
-    /// Reports the outcome of [`GrowthStep::Save`].
-    pub fn saved(&mut self, is_saved: bool) {
-        self.phase = if matches!(self.phase, Phase::Saving) && is_saved { Phase::Showing } else { Phase::Over };
+    /// Reports that the step is done or has failed. `None` when the growth is over.
+    pub(crate) fn done(self, is_done: bool) -> Option<Self> {
+        let phase = match self.phase {
+            Phase::TellingThreads => Phase::Saving,
+            Phase::Saving if is_done => Phase::Showing,
+            Phase::Showing => Phase::SavingShown,
+            Phase::Saving | Phase::SavingShown => return None,
+        };
+        Some(Self { phase, ..self })
     }
 
     /// The blocks that guests are to see, if these are more than they see.
-    #[must_use]
-    pub fn to_show(&self, served: ServedNamespace, sizes: impl Iterator<Item = u64>) -> Option<u64> {
+    pub(crate) fn to_show(&self, served: ServedNamespace, sizes: impl Iterator<Item = u64>) -> Option<u64> {
         Some(agreed(served, sizes)?.min(self.agreed_before))
-    }
-
-    /// Reports that guests see this many blocks.
-    pub fn shown(&mut self, blocks: u64) {
-        self.phase = Phase::SavingShown { blocks };
     }
 }
 
@@ -109,41 +87,36 @@ mod tests {
 
     /// A growth from 100 blocks to 200, when the I/O threads know.
     fn told() -> Growth {
-        let mut growth = begin(&[200, 300]).unwrap();
-        assert_eq!(growth.step(), Some(GrowthStep::TellThreads));
-        growth.threads_told();
-        assert_eq!(growth.step(), Some(GrowthStep::Save { blocks: 200 }));
+        let growth = begin(&[200, 300]).unwrap();
+        assert_eq!(growth.step(), DiskStep::TellThreads);
+        let growth = growth.done(true).unwrap();
+        assert_eq!(growth.step(), DiskStep::Save { grow_to: Some(200) });
         growth
     }
 
     #[test]
     fn a_disk_grows_as_far_as_all_paths_agree() {
         assert!(begin(&[]).is_none() && begin(&[200, 100, 300]).is_none());
-        let mut growth = told();
-        growth.saved(true);
-        assert_eq!(growth.step(), Some(GrowthStep::Show));
+        let growth = told().done(true).unwrap();
+        assert_eq!(growth.step(), DiskStep::Show);
         // All paths have grown further. Not all queue pairs know that.
         assert_eq!(growth.to_show(served(100), [300, 300].into_iter()), Some(200));
-        growth.shown(200);
-        assert_eq!(growth.step(), Some(GrowthStep::Save { blocks: 200 }));
-        growth.saved(false);
-        assert_eq!(growth.step(), None);
+        let growth = growth.done(true).unwrap();
+        assert_eq!(growth.step(), DiskStep::Save { grow_to: None });
+        assert!(growth.done(false).is_none());
     }
 
     #[test]
     fn a_path_that_became_live_meanwhile_keeps_the_disk_small() {
-        let mut growth = told();
-        growth.saved(true);
+        let growth = told().done(true).unwrap();
         assert_eq!(growth.to_show(served(100), [200, 150].into_iter()), Some(150));
         assert_eq!(growth.to_show(served(100), [200, 100].into_iter()), None);
-        growth.shown(100);
-        assert_eq!(growth.step(), Some(GrowthStep::Save { blocks: 100 }), "the next daemon shows no more");
+        let growth = growth.done(true).unwrap();
+        assert_eq!(growth.step(), DiskStep::Save { grow_to: None }, "the next daemon shows no more");
     }
 
     #[test]
     fn a_size_that_is_not_saved_is_not_shown() {
-        let mut growth = told();
-        growth.saved(false);
-        assert_eq!(growth.step(), None);
+        assert!(told().done(false).is_none());
     }
 }

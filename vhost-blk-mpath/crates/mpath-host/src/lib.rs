@@ -8,12 +8,14 @@
 //! ```
 //! Sans-IO state machines: no sockets, clocks, threads or randomness. Callers pass in the time and what has happened;
 //! actions and timeouts come out. [`PathDriver`] carries out the actions of a path. The daemon runs it over real sockets, the
-//! simulator over simulated ones.
+//! simulator over simulated ones. [`DiskDriver`] tells both which step of a disk comes next.
 
 mod controller_shutdown;
 pub mod discovery;
+mod disk_driver;
 mod disk_hold;
 mod disk_opening;
+mod disk_step;
 mod disks;
 mod fence;
 mod growth;
@@ -36,11 +38,12 @@ mod virtqueues;
 use mpath_core::{Epoch, PathId};
 
 pub use controller_shutdown::ControllerShutdown;
+pub use disk_driver::{DiskDriver, DiskView};
 pub use disk_hold::{DiskHold, HoldAction, HoldReason, InheritedFence, TriedPath};
-pub use disk_opening::{DiskOpening, OpeningStep};
+pub use disk_opening::DiskOpening;
+pub use disk_step::DiskStep;
 pub use disks::{Admissions, AdmitError, Disks, NamespaceUpdate, ServedNamespace, Unusable};
 pub use fence::{EndedAssociation, Fences, HeldFence, LiftedBy, LiftedFence};
-pub use growth::{Growth, GrowthStep};
 pub use held_removals::{RemovablePath, held_removals};
 pub use namespace_name::NamespaceName;
 pub use order::{DesiredState, Order};

@@ -14,12 +14,12 @@ use crate::record::{RecordedAssociation, RemainingFence};
 pub struct PendingFences(Vec<PendingFence>);
 
 /// Writes that may still be executed.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PendingFence {
     /// The fence, as a new disk inherits it.
     pub fence: InheritedFence,
-    namespace: NamespaceName,
-    association: RecordedAssociation,
+    pub(crate) namespace: NamespaceName,
+    pub(crate) association: RecordedAssociation,
 }
 
 impl PendingFence {

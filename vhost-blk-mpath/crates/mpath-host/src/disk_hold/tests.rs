@@ -16,7 +16,7 @@ impl Disk {
     fn new(inherited_seconds: Option<u32>, is_cache_shared: bool) -> Self {
         let start = Instant::now();
         let fence = inherited_seconds.map(|seconds| InheritedFence { until: start + seconds * SECOND, of: None });
-        let paths = [TriedPath { trial: PathTrial::default(), leads_to_disk: false }; 2];
+        let paths = [TriedPath { trial: PathTrial::default(), blocks: None }; 2];
         Self { start, now: start, hold: DiskHold::new(fence, is_cache_shared), paths, logs_are_done: true }
     }
 
@@ -38,7 +38,8 @@ impl Disk {
     /// An attempt that began at this time has ended.
     fn tried(&mut self, path: usize, began_seconds: u32, is_live: bool) {
         let tried_at = Some(self.start + began_seconds * SECOND);
-        self.paths[path] = TriedPath { trial: PathTrial { tried_at, is_live, is_idle: false }, leads_to_disk: is_live };
+        self.paths[path] =
+            TriedPath { trial: PathTrial { tried_at, is_live, is_idle: false }, blocks: is_live.then_some(1000) };
     }
 }
 
@@ -129,9 +130,9 @@ fn a_path_to_another_namespace_does_not_begin_the_wait() {
     let mut disk = Disk::new(Some(0), false);
     disk.tried(0, 1, true);
     disk.tried(1, 1, true);
-    disk.paths.iter_mut().for_each(|path| path.leads_to_disk = false);
+    disk.paths.iter_mut().for_each(|path| path.blocks = None);
     assert!(disk.open().contains(&Suspend));
-    disk.paths[1].leads_to_disk = true;
+    disk.paths[1].blocks = Some(1000);
     assert_eq!(disk.at(2), [Resume, Released { was_held: true }]);
 }
 

@@ -4,12 +4,12 @@
 //! that this path leads to the disk's namespace.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use mpath_core::{DiskId, PathId, SharedDisk, UnflushedPaths};
+use mpath_core::{DiskId, PathId, UnflushedPaths};
 use mpath_host::{
-    Admissions, AdmitError, AnotherRemembered, DiskOpening, NamespaceName, NamespaceUpdate, PathNamespaces, Remembered,
-    ServedNamespace, Unusable,
+    Admissions, AdmitError, AnotherRemembered, DiskDriver, DiskHold, NamespaceName, NamespaceUpdate, PathNamespaces,
+    Remembered, ServedNamespace, Unusable,
 };
 use nvme_tcp::host::{ControllerInfo, IdentityMismatch, NamespaceIdentity};
 
@@ -45,48 +45,34 @@ struct Disk {
     of_guest: Option<NamespaceName>,
     /// Its namespace, once it is known.
     namespace: Option<NamespaceName>,
-    shared: SharedDisk,
-    /// The shipping state machine, which decides when front-ends are served.
-    opening: DiskOpening,
+    /// The shipping driver, which decides about the disk.
+    driver: DiskDriver,
     /// The namespace as the first path has found it.
     found: Option<NamespaceIdentity>,
     /// The blocks that its guest sees. `None`: no earlier daemon has saved them, and no path has found them.
     shown: Option<u64>,
-    /// The opening or a growth of the disk is saving it. The other of the two waits.
-    is_being_saved: bool,
 }
 
 impl Disks {
     /// The disks of this plan, as an earlier daemon has saved them.
     pub(super) fn new(
-        now: Instant,
         host: &HostPlan,
-        shared: &[SharedDisk],
+        drivers: Vec<DiskDriver>,
         fences: &Fences,
         (files, virtqueues): (ShownFiles, Virtqueues),
         rng: Rng,
     ) -> Self {
-        let disk = |(index, ((meant, shared), saved)): (usize, ((NamespaceName, &SharedDisk), &Option<ShownDisk>))| {
-            let mut opening = DiskOpening::new(now, host.reconnect_delay);
+        let disk = |(index, ((meant, mut driver), saved)): (usize, ((_, DiskDriver), &Option<ShownDisk>))| {
             let of_guest = fences.namespace_of_guest(index).cloned();
             let remembered = Remembered { shown: None, of_guest: of_guest.as_ref() };
             let saved = saved.as_ref().filter(|saved| remembered.check(&saved.namespace).is_ok());
             if saved.is_some() {
-                opening.restored();
+                driver.opening.restored();
             }
             let (namespace, shown) = saved.map(|saved| (saved.namespace.clone(), saved.blocks)).unzip();
-            Disk {
-                meant,
-                of_guest,
-                namespace,
-                shared: shared.clone(),
-                opening,
-                found: None,
-                shown,
-                is_being_saved: false,
-            }
+            Disk { meant, of_guest, namespace, driver, found: None, shown }
         };
-        let by_id = host.namespaces().zip(shared).zip(&files.0).enumerate().map(disk).collect();
+        let by_id = host.namespaces().zip(drivers).zip(&files.0).enumerate().map(disk).collect();
         let subsystem = host.controller.subnqn.as_str().to_owned();
         Self { by_id, subsystem, namespaces: BTreeMap::new(), virtqueues, files, are_removed: false, rng }
     }
@@ -108,19 +94,9 @@ impl Disks {
         self.files.0.fill(None);
     }
 
-    /// Begins to save a disk, unless it is being saved. Returns whether it has begun.
-    pub(super) fn begin_to_save(&mut self, disk: usize) -> bool {
-        !std::mem::replace(&mut self.by_id[disk].is_being_saved, true)
-    }
-
-    /// The disk is not being saved any more.
-    pub(super) fn end_to_save(&mut self, disk: usize) {
-        self.by_id[disk].is_being_saved = false;
-    }
-
-    /// The time that the next write of a file takes.
-    pub(super) fn time_to_write(&mut self) -> Duration {
-        self.rng.tail(WRITE)
+    /// The time that the next write of a file takes. `blocks`: it saves the disk with these, unless it has them.
+    pub(super) fn time_to_write(&mut self, disk: usize, blocks: Option<u64>) -> Duration {
+        if blocks.is_some() && self.saved(disk) == blocks { Duration::ZERO } else { self.rng.tail(WRITE) }
     }
 
     /// The size in the file of a disk.
@@ -146,14 +122,19 @@ impl Disks {
         !fails
     }
 
-    /// Decides when front-ends of a disk are served.
-    pub(super) fn opening(&mut self, disk: usize) -> &mut DiskOpening {
-        &mut self.by_id[disk].opening
+    /// Decides about a disk.
+    pub(super) fn driver(&mut self, disk: usize) -> &mut DiskDriver {
+        &mut self.by_id[disk].driver
+    }
+
+    /// Decides when requests of a disk are fetched.
+    pub(super) fn hold(&self, disk: usize) -> &DiskHold {
+        &self.by_id[disk].driver.hold
     }
 
     /// Whether front-ends of a disk are served.
     pub(super) fn is_open(&self, disk: usize) -> bool {
-        self.by_id[disk].opening.is_open()
+        self.by_id[disk].driver.opening.is_open()
     }
 
     /// The namespace of a disk, once it is known.
@@ -166,14 +147,13 @@ impl Disks {
         self.by_id[disk].shown
     }
 
-    /// The blocks that each path to a disk reports.
-    pub(super) fn sizes(&self, disk: usize) -> impl Iterator<Item = u64> {
-        self.namespaces.values().filter_map(move |path| path.blocks(DiskId(disk as u16)))
-    }
-
-    /// Guests see `blocks` blocks from now on.
-    pub(super) fn grow(&mut self, disk: usize, blocks: u64) {
+    /// Shows guests the blocks to which a disk grows. Returns the disk and these blocks, if guests saw fewer.
+    pub(super) fn grow(&mut self, disk: usize) -> Option<(usize, u64)> {
+        let id = DiskId(disk as u16);
+        let sizes = self.namespaces.values().filter_map(|path| path.blocks(id));
+        let blocks = self.by_id[disk].driver.to_show(mpath_host::Disks::served(self, id)?, sizes)?;
         self.by_id[disk].shown = Some(blocks);
+        Some((disk, blocks))
     }
 
     /// A live path reports a change of a namespace.
@@ -183,12 +163,12 @@ impl Disks {
 
     /// The unflushed writes of a disk.
     pub(super) fn unflushed(&self, disk: DiskId) -> &UnflushedPaths {
-        &self.by_id[usize::from(disk.0)].shared.unflushed
+        &self.by_id[usize::from(disk.0)].driver.shared().unflushed
     }
 
-    /// Whether a path leads to the namespace of a disk.
-    pub(super) fn leads_to(&self, path: PathId, disk: DiskId) -> bool {
-        self.namespaces.get(&path).is_some_and(|path| path.leads_to(disk))
+    /// The blocks of a disk's namespace on a path that leads there.
+    pub(super) fn blocks(&self, path: PathId, disk: usize) -> Option<u64> {
+        self.namespaces.get(&path)?.blocks(DiskId(disk as u16))
     }
 
     /// The I/O queues of a path count no more: it is removed, or leads elsewhere.
@@ -201,7 +181,7 @@ impl Disks {
         if let Some(served) = mpath_host::Disks::served(self, DiskId(disk as u16)) {
             return Ok(served.check(found)?);
         }
-        let Disk { meant, of_guest, namespace, opening, found: known, shown, .. } = &mut self.by_id[disk];
+        let Disk { meant, of_guest, namespace, driver, found: known, shown } = &mut self.by_id[disk];
         let name = NamespaceName::new(&self.subsystem, found);
         let remembered = Remembered { shown: namespace.as_ref(), of_guest: of_guest.as_ref() };
         let is_first = namespace.is_none() && of_guest.is_none();
@@ -214,11 +194,11 @@ impl Disks {
         }
         namespace.get_or_insert(name);
         *shown = Some(match *shown {
-            Some(shown) => opening.size_when_found(shown, found.blocks)?,
+            Some(shown) => driver.opening.size_when_found(shown, found.blocks)?,
             None => found.blocks,
         });
         *known = Some(*found);
-        opening.found();
+        driver.opening.found();
         Ok(())
     }
 }
@@ -261,6 +241,6 @@ impl mpath_host::Disks for Disks {
     }
 
     fn is_unflushed(&self, path: PathId) -> bool {
-        self.by_id.iter().any(|disk| disk.shared.unflushed.is_unflushed(path))
+        self.by_id.iter().any(|disk| disk.driver.shared().unflushed.is_unflushed(path))
     }
 }

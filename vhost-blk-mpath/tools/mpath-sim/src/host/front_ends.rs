@@ -9,10 +9,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use mpath_core::{DiskId, FlowId};
+use mpath_host::DiskDriver;
 use reactor::DiskQueues;
 use vhost_user_blk::Queue;
 
-use super::disk_hold::DiskHold;
+use super::disk_task::DiskTask;
 use super::front_end_connection::{FrontEndConnection, FrontEndEvent, StopQueues};
 use super::io_thread::Message;
 use super::io_threads::IoThreads;
@@ -129,7 +130,7 @@ impl FrontEndServer {
         ctx: &mut Ctx,
         threads: &mut IoThreads,
         machine: &mut Machine,
-        hold: &mut DiskHold,
+        (task, driver): (&mut DiskTask, &mut DiskDriver),
         blocks: u64,
     ) {
         if !matches!(self.state, FrontEndState::Waiting) {
@@ -137,7 +138,7 @@ impl FrontEndServer {
         }
         self.check_left_behind(ctx, threads);
         let count = threads.0.len();
-        hold.change(ctx, threads, |hold| hold.front_end_connected(count));
+        task.change(ctx, threads, driver, |driver| driver.hold.front_end_connected(count));
         let (connection, stream) = FrontEndConnection::start(&self.plan, blocks);
         ctx.checker.counts.continued_without_log += u64::from(machine.waits_without_log());
         machine.connect(stream);

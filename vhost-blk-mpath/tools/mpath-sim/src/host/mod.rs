@@ -6,16 +6,14 @@
 mod control_socket;
 mod daemon;
 mod discovery;
-mod disk_hold;
+mod disk_task;
 mod disks;
 mod fences;
 mod files;
 mod front_end_connection;
 mod front_ends;
-mod growing;
 mod io_thread;
 mod io_threads;
-mod opening;
 mod path;
 mod plan;
 mod process;

@@ -11,8 +11,8 @@ impl Daemon {
     /// disks that have become settled.
     pub(crate) fn turn_front_ends(&mut self, ctx: &mut Ctx, machines: &mut [Machine]) -> (Vec<usize>, Vec<usize>) {
         let (mut reset, mut settled) = (Vec::new(), Vec::new());
-        let front_ends = self.front_ends.iter_mut().zip(&mut self.holds).zip(&self.wants_front_end).zip(machines);
-        for (index, (((front_end, hold), wants), machine)) in front_ends.enumerate() {
+        let front_ends = self.front_ends.iter_mut().zip(&mut self.disk_tasks).zip(&self.wants_front_end).zip(machines);
+        for (index, (((front_end, task), wants), machine)) in front_ends.enumerate() {
             let is_free = front_end.turn(ctx, &mut self.threads, machine);
             if is_free
                 && *wants
@@ -30,9 +30,9 @@ impl Daemon {
                     ctx.checker.violate(ctx.clock.elapsed(), None, what);
                 }
                 machine.grow(blocks);
-                front_end.connect(ctx, &mut self.threads, machine, hold, blocks);
+                front_end.connect(ctx, &mut self.threads, machine, (task, self.disks.driver(index)), blocks);
             }
-            if hold.poll_settled(ctx, &mut self.threads) && front_end.serves() {
+            if task.poll_settled(ctx, &mut self.threads, self.disks.driver(index)) && front_end.serves() {
                 settled.push(index);
             }
         }

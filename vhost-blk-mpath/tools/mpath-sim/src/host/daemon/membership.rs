@@ -9,6 +9,7 @@ use mpath_host::{DesiredState, RemovablePath, held_removals};
 use super::Daemon;
 use crate::context::Ctx;
 use crate::discovery_controllers::{DiscoveryControllers, node_at, path_address};
+use crate::host::disk_task::DiskTask;
 use crate::host::io_thread::Message;
 use crate::host::path::PathTask;
 
@@ -132,7 +133,7 @@ impl Daemon {
             self.set_desired(ctx, index, DesiredState::Enabled);
         }
         self.first_logs_are_done = first_logs_are_done;
-        self.update_holds(ctx);
+        self.disk_tasks.iter_mut().for_each(DiskTask::wake);
     }
 
     /// A path as discovery sees it; `None` if the daemon does not have it.

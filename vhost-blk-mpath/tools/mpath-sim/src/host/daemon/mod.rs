@@ -1,28 +1,25 @@
 //! The daemon: its I/O threads, the tasks of its paths, its fences, its disks and their front-ends.
 
+mod disks;
 mod front_ends;
-mod holds;
 mod membership;
 mod shutdown;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
 use mpath_core::{DiskId, Epoch, Limits, PathId, SharedDisk};
-use mpath_host::{DesiredState, ThreadMessage};
+use mpath_host::{DesiredState, DiskDriver, ThreadMessage};
 use reactor::{DiskQueues, LossReason, PathEventKind};
 
 use super::discovery::Discovery;
-use super::disk_hold::DiskHold;
+use super::disk_task::DiskTask;
 use super::disks::Disks;
 use super::fences::Fences;
 use super::files::Files;
 use super::front_ends::FrontEndServer;
-use super::growing::Growing;
 use super::io_thread::{IoThread, Message};
 use super::io_threads::{IoThreads, Virtqueues};
-use super::opening::Opening;
 use super::path::PathTask;
 use super::plan::{DiskPlan, HostPlan};
 use super::process::Process;
@@ -41,13 +38,9 @@ pub(crate) struct Daemon {
     front_ends: Vec<FrontEndServer>,
     /// By disk: a front-end wants to be connected.
     wants_front_end: Vec<bool>,
-    /// By disk.
-    holds: Vec<DiskHold>,
     disks: Disks,
     /// By disk.
-    openings: Vec<Opening>,
-    /// By disk.
-    growing: BTreeMap<usize, Growing>,
+    disk_tasks: Vec<DiskTask>,
     /// By disk.
     shared: Vec<SharedDisk>,
     /// By disk.
@@ -82,8 +75,10 @@ impl Daemon {
     ) -> Self {
         let now = ctx.clock.now();
         let (fences, inherited) = Fences::open(now, &process, files.records, plan, Rng::new(seed, 1000 * number + 300));
-        let hold = || mpath_host::DiskHold::new(inherited.clone(), plan.group.shared_write_cache);
-        let shared: Vec<_> = plan.disks.iter().map(|_| hold().shared_disk()).collect();
+        let (is_cache_shared, delay) = (plan.group.shared_write_cache, plan.reconnect_delay);
+        let driver = |_| DiskDriver::new(now, inherited.clone(), is_cache_shared, delay);
+        let drivers: Vec<_> = plan.disks.iter().map(driver).collect();
+        let shared: Vec<_> = drivers.iter().map(|driver| driver.shared().clone()).collect();
         let with_losses = shared.iter().enumerate().filter(|(disk, _)| fences.has_lost_writes(*disk));
         with_losses.for_each(|(_, disk)| disk.unflushed.set_lost(now));
         let left = |(disk, plan): (usize, &DiskPlan)| if fences.has_predecessor(disk) { plan.queues } else { 0 };
@@ -99,7 +94,7 @@ impl Daemon {
         let virtqueues = Virtqueues::new(plan.threads);
         let mut daemon = Self {
             process,
-            disks: Disks::new(now, plan, &shared, &fences, (files.shown, virtqueues.clone()), rng(500, 0)),
+            disks: Disks::new(plan, drivers, &fences, (files.shown, virtqueues.clone()), rng(500, 0)),
             threads: IoThreads((0..plan.threads).map(thread).collect(), virtqueues),
             front_ends: (0..)
                 .map(DiskId)
@@ -107,7 +102,7 @@ impl Daemon {
                 .map(|(disk, (plan, queues))| FrontEndServer::new(disk, plan.clone(), queues.clone()))
                 .collect(),
             wants_front_end: vec![true; plan.disks.len()],
-            holds: (0..).map(DiskId).zip(&plan.disks).map(|(disk, _)| DiskHold::new(disk, hold())).collect(),
+            disk_tasks: (0..).map(DiskId).zip(&plan.disks).map(|(disk, _)| DiskTask::new(disk)).collect(),
             paths: (0..plan.paths).map(path).collect(),
             fences,
             is_wanted: by_operator.clone(),
@@ -117,8 +112,6 @@ impl Daemon {
             removed_by_operator: vec![false; plan.paths],
             had_all_paths: vec![false; shared.len()],
             shared,
-            openings: (0..plan.disks.len()).map(Opening::new).collect(),
-            growing: BTreeMap::new(),
             queues,
             shutdown: None,
             is_removal: false,
@@ -175,7 +168,7 @@ impl Daemon {
 
     /// Whether the records of its disks have the fences of removed disks on their namespaces.
     pub(crate) fn has_inherited(&self) -> bool {
-        self.openings.iter().all(|opening| opening.has_inherited)
+        self.disk_tasks.iter().all(|task| task.has_inherited)
     }
 
     /// Runs a turn of an I/O thread, and passes its reports to the tasks of paths.
@@ -205,17 +198,6 @@ impl Daemon {
         self.turn_membership(ctx);
     }
 
-    /// Continues openings and growths. Returns whether a disk was opened, and the disks that guests see larger, with their blocks.
-    pub(crate) fn turn_disks(&mut self, ctx: &mut Ctx) -> (bool, Vec<(usize, u64)>) {
-        let some_opened = self.open_disks(ctx);
-        let mut grown = Vec::new();
-        self.growing.retain(|_, growing| !growing.advance(ctx, &mut self.threads, &mut self.disks, &mut grown));
-        for (disk, blocks) in &grown {
-            self.front_ends[*disk].grow(*blocks);
-        }
-        (some_opened, grown)
-    }
-
     /// Runs a turn of the task of a path, and carries out what follows for threads, disks and fences.
     pub(crate) fn turn_path(&mut self, ctx: &mut Ctx, index: usize) {
         let path = &mut self.paths[index];
@@ -232,18 +214,11 @@ impl Daemon {
         }
         self.hold_removals(ctx);
         self.name_namespaces();
-        for disk in 0..self.shared.len() {
-            if !self.growing.contains_key(&disk)
-                && let Some(growing) = Growing::begin(&self.disks, disk)
-            {
-                self.growing.insert(disk, growing);
-            }
-        }
         if self.paths[index].is_refused(ctx.clock.now()) && !self.paths[index].is_removing() {
             self.order(ctx, index, DesiredState::Removed { at_once: true });
             self.order(ctx, index, DesiredState::Enabled);
         }
-        self.update_holds(ctx);
+        self.disk_tasks.iter_mut().for_each(DiskTask::wake);
         self.turn_fences(ctx);
     }
 

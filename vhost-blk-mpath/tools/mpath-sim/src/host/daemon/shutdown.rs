@@ -3,17 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mpath_core::SharedDisk;
 use reactor::{DiskQueues, ThreadsShutdown};
 
 use super::Daemon;
 use crate::clock::Event;
 use crate::context::Ctx;
 use crate::host::discovery::Discovery;
-use crate::host::disk_hold::DiskHold;
+use crate::host::disk_task::DiskTask;
 use crate::host::files::Files;
 use crate::host::front_ends::FrontEndServer;
-use crate::host::growing::Growing;
 use crate::host::io_thread::IoThread;
 use crate::host::path::PathTask;
 use crate::host::shutdown_phase::{EndedDaemon, ShutdownPhase};
@@ -117,20 +115,21 @@ impl Daemon {
     pub(crate) fn finish_shutdown(mut self, ctx: &mut Ctx) -> EndedDaemon {
         let Some(ShutdownPhase::Paths { in_doubt }) = self.shutdown else { unreachable!("it has ended") };
         let now = ctx.clock.now();
-        let leaving = |((disk, queues), hold): ((&SharedDisk, &Arc<DiskQueues>), &DiskHold)| {
-            hold.decides().at_shutdown(now, in_doubt, queues.has_unanswered(), &disk.unflushed)
+        let leaving = |(disk, queues): (usize, &Arc<DiskQueues>)| {
+            let unflushed = &self.shared[disk].unflushed;
+            self.disks.hold(disk).at_shutdown(now, in_doubt, queues.has_unanswered(), unflushed)
         };
-        let leaving: Vec<_> = self.shared.iter().zip(&self.queues).zip(&self.holds).map(leaving).collect();
+        let leaving: Vec<_> = self.queues.iter().enumerate().map(leaving).collect();
         let under_way = self.under_way();
         self.threads.0.into_iter().for_each(|thread| thread.count_stats(ctx));
         let is_clean = leaving.iter().all(|left| !left.in_doubt && left.inherited_left.is_zero() && !left.lost_writes)
-            && self.holds.iter().all(|hold| hold.decides().is_over());
+            && (0..leaving.len()).all(|disk| self.disks.hold(disk).is_over());
         let (records, is_written, left) = self.fences.end(now, &leaving);
         let mut fence_left = Duration::ZERO;
-        for ((left, hold), disk) in left.into_iter().zip(&self.holds).zip(0..).filter(|_| self.is_removal) {
+        for (left, disk) in left.into_iter().zip(0..).filter(|_| self.is_removal) {
             let Some(left) = left else { continue };
             let (name, pending_fences) = (format!("disk {disk}"), &mut self.process.pending_fences);
-            let lasts = pending_fences.disk_removed(now, &name, false, hold.decides(), left);
+            let lasts = pending_fences.disk_removed(now, &name, false, self.disks.hold(disk), left);
             fence_left = fence_left.max(lasts.unwrap_or_default());
         }
         // The file goes with the disk.
@@ -141,7 +140,6 @@ impl Daemon {
 
     /// The disks that are being saved, with their numbers of blocks.
     fn under_way(&self) -> Vec<(usize, u64)> {
-        let opened = self.openings.iter().filter_map(|opening| opening.under_way(&self.disks));
-        opened.chain(self.growing.values().filter_map(Growing::under_way)).collect()
+        self.disk_tasks.iter().filter_map(DiskTask::under_way).collect()
     }
 }
