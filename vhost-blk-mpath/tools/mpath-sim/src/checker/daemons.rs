@@ -40,8 +40,11 @@ impl Checker {
     fn ended_in_order(&mut self, at: Duration, is_known: bool) {
         self.forget_daemon(at);
         for (index, _) in self.disks.iter().enumerate().filter(|(_, disk)| disk.durability.has_unknown_writes()) {
-            // The daemon presumes unflushed writes of a killed one. If it cannot flush them, it tells the next daemon.
+            // The daemon presumes unflushed writes of an earlier one. If it cannot flush them, it tells the next daemon.
             self.flushes.may_have_lost(index);
+        }
+        if self.open.values().any(|request| request.operation.changes_data()) {
+            self.disks.iter_mut().for_each(|disk| disk.durability.ended_in_doubt());
         }
         if !is_known {
             self.forget_promises();

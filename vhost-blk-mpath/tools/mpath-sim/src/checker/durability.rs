@@ -31,6 +31,8 @@ pub(super) struct Durability {
     kills: Vec<Moment>,
     /// When the last daemon that left unflushed writes was killed.
     killed: Moment,
+    /// A daemon has ended with writes in doubt. The next one presumes unflushed writes, as after a kill.
+    is_presumed: bool,
     /// Requests whose changes a node has lost with its cache, and that were not executed again.
     lost: BTreeSet<u64>,
     /// When daemons ended.
@@ -62,14 +64,20 @@ impl Durability {
         self.killed = moment;
     }
 
-    /// Whether unflushed writes of a killed daemon may be left.
+    /// A daemon has ended in order, with writes in doubt.
+    pub(super) fn ended_in_doubt(&mut self) {
+        self.is_presumed = true;
+    }
+
+    /// Whether the daemon presumes unflushed writes of an earlier one.
     pub(super) fn has_unknown_writes(&self) -> bool {
-        !self.kills.is_empty()
+        self.is_presumed || !self.kills.is_empty()
     }
 
     /// Notes that a successful flush has covered the unflushed writes of earlier daemons.
     pub(super) fn recovered(&mut self) {
         self.kills.clear();
+        self.is_presumed = false;
     }
 
     /// A node has lost a change of this origin with its cache.
@@ -176,5 +184,16 @@ mod tests {
         durability.acknowledged(1, 1, true);
         assert!(durability.is_promised(W));
         assert!(!durability.is_promised(Origin::Request(2)) && !durability.is_promised(Origin::Initial));
+    }
+
+    #[test]
+    fn a_daemon_that_follows_writes_in_doubt_presumes_unflushed_writes_until_a_flush() {
+        let mut durability = Durability::default();
+        durability.ended(1);
+        assert!(!durability.has_unknown_writes());
+        durability.ended_in_doubt();
+        assert!(durability.has_unknown_writes());
+        durability.recovered();
+        assert!(!durability.has_unknown_writes());
     }
 }
