@@ -54,7 +54,7 @@ fn missing(subsystem: &Subsystem, discovery: Option<&DiscoveryStatus>, wait_for:
     if wait_for == WaitFor::None {
         return Ok(());
     }
-    let known: Vec<_> = subsystem.known().map(|disk| disk.id).collect();
+    let known: Vec<_> = subsystem.disks.iter().filter(|disk| subsystem.is_known(disk)).map(|disk| disk.id).collect();
     if let Some(refused) = subsystem.disks.iter().find_map(Disk::refused) {
         return Err(refused.into());
     }

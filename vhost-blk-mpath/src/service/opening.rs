@@ -7,6 +7,7 @@
 //! a request.
 
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -39,19 +40,16 @@ impl Service {
             if let Err(error) = self.take_steps(disk, &disks).await {
                 tracing::error!(disk = disk.name(), %error, "front-ends have to wait; trying again");
             }
-            // Without I/O threads it takes no steps.
-            let is_known = self.subsystem.known().any(|known| known.id == id);
-            let next_timeout = disk.driver().next_timeout().filter(|_| is_known).unwrap_or_else(far_future);
             tokio::select! {
                 _ = changes.changed() => {}
-                () = sleep_until(next_timeout.into()) => {}
+                () = self.timeout(disk) => {}
                 _ = ending.wait_for(|ends| *ends) => return,
             }
         }
     }
 
-    /// Opens the disks with a known namespace that can be opened. Returns the first failure. The future must not be dropped,
-    /// as fence and record would differ.
+    /// Takes the steps of all disks that are possible now. Returns the first failure because of which front-ends have to wait.
+    /// The future must not be dropped, as fence and record would differ.
     pub(crate) async fn open_known(&self, disks: &Disks) -> Result<(), StartError> {
         let mut result = Ok(());
         for disk in &self.subsystem.disks {
@@ -63,14 +61,23 @@ impl Service {
     /// Takes the steps of a disk that are possible now. Returns the failure because of which its front-ends have to wait. The
     /// future must not be dropped.
     async fn take_steps(&self, disk: &Disk, disks: &Disks) -> Result<(), StartError> {
-        let mut result = Ok(());
-        while let Some(step) = self.next_step(disk, disks) {
-            let taken = self.take_step(disk, &step).await;
+        let (mut changes, mut result) = (self.subsystem.changes(), Ok(()));
+        while let Some(step) = self.next_step(disk, disks).filter(|_| !*self.ends.borrow()) {
+            let mut taking = pin!(self.take_step(disk, &step));
+            let taken = loop {
+                tokio::select! {
+                    taken = &mut taking => break taken,
+                    _ = changes.changed() => {}
+                    () = self.timeout(disk) => {}
+                }
+                // The hold goes on while a file is written. The step stays.
+                self.next_step(disk, disks);
+            };
             let is_served = disk.is_served();
             disk.driver().done(Instant::now(), taken.is_ok());
-            match (taken, step) {
-                (Err(error), DiskStep::Save { grow_to: Some(_) }) => {
-                    tracing::warn!(%error, "the disk keeps its size; trying again");
+            match (taken, &step) {
+                (Err(error), DiskStep::Save { grow_to: Some(_) } | DiskStep::Show) => {
+                    tracing::warn!(disk = disk.name(), %error, "the disk keeps its size; trying again");
                 }
                 (Err(error), _) if is_served => tracing::warn!(%error, "front-ends see the disk as it is now"),
                 (Err(error), _) => result = Err(error),
@@ -78,12 +85,21 @@ impl Service {
                 (Ok(()), _) => {}
             }
         }
-        result
+        // A step that had failed may have been repeated meanwhile.
+        if disk.is_served() { Ok(()) } else { result }
+    }
+
+    /// Waits until the disk may have a step though nothing has changed.
+    async fn timeout(&self, disk: &Disk) {
+        // Without I/O threads it takes no steps.
+        let is_known = self.subsystem.is_known(disk);
+        let at = disk.driver().next_timeout().filter(|_| is_known);
+        sleep_until(at.unwrap_or_else(far_future).into()).await;
     }
 
     /// The next step of a disk, once its namespace is known.
     fn next_step(&self, disk: &Disk, disks: &Disks) -> Option<DiskStep> {
-        let backing = self.subsystem.known().find(|known| known.id == disk.id)?.backing()?;
+        let backing = disk.backing().filter(|_| self.subsystem.is_known(disk))?;
         let path = |path: &PathStatus| TriedPath { trial: path.trial, blocks: path.namespaces.blocks(disk.id) };
         let view = DiskView {
             first_logs_are_done: self.discovery.as_ref().is_none_or(|discovery| discovery.first_logs_are_done()),
@@ -113,7 +129,7 @@ impl Service {
                 }
             }
             DiskStep::TellThreads => subsystem.paths_known().await,
-            DiskStep::Show => subsystem.show_growth(disk),
+            DiskStep::Show => subsystem.show_growth(disk)?,
             DiskStep::ForgetFences => {
                 if let Err(error) = subsystem.records.remove_inherited(index).await {
                     let disk = disk.name();

@@ -5,6 +5,7 @@ use std::io;
 
 use mpath_api_server::socket::BindError;
 use mpath_config::PathAddress;
+use vhost_user_blk::GeometryError;
 
 use crate::disk::refused_namespace::RefusedNamespace;
 use crate::fence_record::{RecordError, WriteError};
@@ -52,6 +53,8 @@ pub(crate) enum StartError {
     NotRecorded(#[from] WriteError),
     #[error(transparent)]
     NotSaved(#[from] SaveError),
+    #[error(transparent)]
+    NotShown(#[from] GeometryError),
     #[error("cannot start: {0}")]
     System(#[from] io::Error),
 }
@@ -66,7 +69,8 @@ impl StartError {
             | Self::NoneDiscovered { .. }
             | Self::NoNamespace { .. }
             | Self::PathDown { .. }
-            | Self::Refused(_) => false,
+            | Self::Refused(_)
+            | Self::NotShown(_) => false,
         }
     }
 }

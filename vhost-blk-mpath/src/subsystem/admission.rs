@@ -63,8 +63,6 @@ impl Subsystem {
         }
         let backing = if let Some(backing) = disk.backing() {
             self.check_shown(disk, backing, &name, &geometry)?;
-            let blocks = disk.driver().opening.size_when_found(backing.blocks(), identity.blocks)?;
-            backing.grow(blocks).map_err(|error| AdmitError::NoDisk(error.into()))?;
             backing
         } else {
             let frontend = VirtioDisk::new(geometry.clone());
@@ -72,6 +70,14 @@ impl Subsystem {
             self.claim(disk, &name)?;
             self.set_known(disk, name, frontend)
         };
+        {
+            // No front-end is served meanwhile, which would see a size that is not saved.
+            let mut driver = disk.driver();
+            let blocks = driver.opening.size_when_found(backing.blocks(), identity.blocks)?;
+            backing.grow(blocks).map_err(|error| AdmitError::NoDisk(error.into()))?;
+            backing.set_found(FoundNamespace { identity, geometry });
+            driver.opening.found();
+        }
         if several && info.volatile_write_cache && !self.config.shared_write_cache {
             tracing::warn!(
                 disk = disk.name(),
@@ -79,8 +85,6 @@ impl Subsystem {
                  unflushed writes, the guest's next flush fails; set `shared-write-cache` if the subsystem shares one cache"
             );
         }
-        backing.set_found(FoundNamespace { identity, geometry });
-        disk.driver().opening.found();
         disk.accept();
         Ok(())
     }

@@ -188,13 +188,10 @@ impl Subsystem {
         &self.disks[usize::from(id.0)]
     }
 
-    /// The disks with a known namespace, once there are I/O threads. The lock ensures that the threads know these
-    /// disks.
-    pub(crate) fn known(&self) -> impl Iterator<Item = &Disk> {
+    /// Whether the namespace of a disk is known, and there are I/O threads. The lock ensures that the threads know the disk.
+    pub(crate) fn is_known(&self, disk: &Disk) -> bool {
         let _one_at_a_time = self.admission.lock().unwrap_or_else(PoisonError::into_inner);
-        let known: Vec<_> =
-            self.disks.iter().filter(|disk| disk.backing().is_some() && !self.threads().is_empty()).collect();
-        known.into_iter()
+        disk.backing().is_some() && !self.threads().is_empty()
     }
 
     /// The receiver of changes of paths, and of what is known of disks.

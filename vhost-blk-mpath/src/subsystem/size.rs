@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use mpath_api::types::EventKind;
+use vhost_user_blk::GeometryError;
 
 use crate::disk::{Backing, Disk, geometry};
 use crate::subsystem::Subsystem;
@@ -33,35 +34,30 @@ impl Subsystem {
     }
 
     /// Shows guests the blocks to which the disk grows.
-    pub(crate) fn show_growth(&self, disk: &Disk) {
-        let Some((backing, served)) = disk.backing().and_then(|it| Some((it, it.served_namespace()?))) else { return };
+    pub(crate) fn show_growth(&self, disk: &Disk) -> Result<(), GeometryError> {
+        let Some((backing, served)) = disk.backing().and_then(|it| Some((it, it.served_namespace()?))) else {
+            return Ok(());
+        };
         // Under this lock no path with a smaller size can become live.
         let state = self.state();
         let to_show = disk.driver().to_show(served, state.sizes(disk.id));
-        if let Some(blocks) = to_show {
-            show(disk, backing, blocks);
-        }
+        to_show.map_or(Ok(()), |blocks| show(disk, backing, blocks))
     }
 }
 
 /// Shows guests this many blocks.
-fn show(disk: &Disk, backing: &Backing, blocks: u64) {
+fn show(disk: &Disk, backing: &Backing, blocks: u64) -> Result<(), GeometryError> {
     let before = backing.bytes();
-    match backing.grow(blocks) {
-        Ok(Some(is_told)) => {
-            let front_end = match (is_told, disk.is_connected()) {
-                (true, _) => "the front-end was told",
-                (false, true) => {
-                    "the front-end takes no notices and was not told; it reads the size when it connects again"
-                }
-                (false, false) => "no front-end is connected",
-            };
-            let message = format!("disk resized from {before} to {} bytes; {front_end}", backing.bytes());
-            disk.event(EventKind::DiskResized, message);
-        }
-        Ok(None) => {}
-        Err(error) => {
-            tracing::warn!(disk = disk.name(), %error, "cannot resize the disk, though its namespace has grown");
-        }
+    if let Some(is_told) = backing.grow(blocks)? {
+        let front_end = match (is_told, disk.is_connected()) {
+            (true, _) => "the front-end was told",
+            (false, true) => {
+                "the front-end takes no notices and was not told; it reads the size when it connects again"
+            }
+            (false, false) => "no front-end is connected",
+        };
+        let message = format!("disk resized from {before} to {} bytes; {front_end}", backing.bytes());
+        disk.event(EventKind::DiskResized, message);
     }
+    Ok(())
 }

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
-use mpath_api::types::{AnaState, EventKind, PathState};
+use mpath_api::types::{AnaState, EventKind, PathSelector, PathState};
 use mpath_config::DiskConfig;
 use mpath_target::NamespaceConfig;
 use vhost::VhostBackend;
@@ -145,6 +145,19 @@ fn a_path_with_the_old_size_waits() {
     for _ in 0..4 {
         assert_eq!(disk.read(BEHIND), 4);
     }
+}
+
+/// No path reports anything again.
+#[test]
+fn a_disk_grows_when_the_path_with_the_old_size_is_removed() {
+    let (target, daemon) = small();
+    target.set(1, LARGE);
+    // Updates of a path arrive in order: the ANA state after the size.
+    target.set(1, "ana=non-optimized");
+    eventually("the path has reported its size", || daemon.paths()[1].ana_state == Some(AnaState::NonOptimized));
+    assert_eq!(capacity(&daemon), 32 * MIB);
+    daemon.api.remove_path("disk0", &PathSelector::Index(0), false).unwrap();
+    eventually("the disk has grown", || capacity(&daemon) == 64 * MIB);
 }
 
 fn last_error(daemon: &Daemon, path: usize) -> String {

@@ -1,5 +1,5 @@
 //! Decides: a disk takes one step at a time, so opening and growth never save it at once (`next`).
-//! Decides: a growth that was not saved is tried again (`done`).
+//! Decides: a growth that was not saved or shown is tried again (`done`).
 //!
 //! Drives the opening, the hold and the growth of a disk. The daemon carries out its steps over files and I/O threads, the
 //! simulator over simulated ones.
@@ -45,7 +45,7 @@ pub struct DiskDriver {
     /// When requests are fetched. Its actions are carried out after each change, before the step that was returned.
     pub hold: DiskHold,
     growth: Option<Growth>,
-    /// A growth was not saved.
+    /// A growth was not saved, or not shown.
     grow_again_at: Option<Instant>,
     retry_delay: Duration,
     under_way: Option<DiskStep>,
@@ -140,7 +140,9 @@ impl DiskDriver {
             (DiskStep::ForgetFences | DiskStep::Serve, growth) => self.growth = growth,
             (_, Some(growth)) => {
                 self.growth = growth.done(is_done);
-                self.grow_again_at = (!is_done).then(|| now + self.retry_delay);
+                if !is_done {
+                    self.grow_again_at = Some(now + self.retry_delay);
+                }
             }
             (_, None) if !is_done => self.opening.failed(now),
             (DiskStep::InheritFence(pending), None) => self.hold.inherit(pending.fence, &self.shared),
@@ -151,6 +153,8 @@ impl DiskDriver {
     /// When [`step`](Self::step) is due though nothing else has happened.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {
-        [self.hold.next_timeout(), self.opening.next_timeout(), self.grow_again_at].into_iter().flatten().min()
+        let of_steps = self.opening.next_timeout().into_iter().chain(self.grow_again_at);
+        // The hold goes on while a step is under way.
+        self.hold.next_timeout().into_iter().chain(of_steps.filter(|_| self.under_way.is_none())).min()
     }
 }

@@ -18,7 +18,8 @@ pub enum DiskStep {
     Serve,
     /// Wait until every I/O thread has the sizes that were reported.
     TellThreads,
-    /// Show guests [`DiskDriver::to_show`](crate::DiskDriver::to_show), before any other path becomes live.
+    /// Show guests [`DiskDriver::to_show`](crate::DiskDriver::to_show), before any other path becomes live. Fails if they see
+    /// less.
     Show,
     /// Remove the inherited fences from the fence record. If that fails, the next daemon waits longer.
     ForgetFences,

@@ -142,6 +142,47 @@ fn a_growth_that_is_not_saved_is_tried_again_after_a_while() {
     assert_eq!(disk.driver.next_timeout(), None);
 }
 
+/// The file names what guests see, and the driver does not try again without a pause.
+#[test]
+fn a_growth_that_cannot_be_shown_is_tried_again_after_a_while() {
+    let mut disk = Disk::new(None);
+    disk.found(100);
+    disk.steps();
+    disk.found(1 << 60);
+    for _ in 0..2 {
+        disk.done_after(&DiskStep::TellThreads);
+        disk.done_after(&DiskStep::Save { grow_to: Some(1 << 60) });
+        assert_eq!(disk.step(), Some(DiskStep::Show));
+        disk.done(false);
+        disk.done_after(&SAVE);
+        assert_eq!((disk.step(), disk.driver.next_timeout()), (None, Some(disk.now + DELAY)));
+        disk.now += DELAY;
+    }
+}
+
+/// A file may take long, and a guest waits only for the hold.
+#[test]
+fn the_hold_goes_on_while_a_step_is_under_way() {
+    let mut disk = Disk::new(Some(DELAY));
+    disk.found(100);
+    disk.steps();
+    disk.found(200);
+    disk.done_after(&DiskStep::TellThreads);
+    let save = disk.step();
+    assert_eq!(
+        (&save, disk.driver.next_timeout()),
+        (&Some(DiskStep::Save { grow_to: Some(200) }), Some(disk.now + DELAY))
+    );
+    disk.now += DELAY;
+    while disk.driver.hold.poll().is_some() {}
+    assert_eq!(disk.step(), save);
+    assert_eq!(disk.driver.hold.poll(), Some(HoldAction::Released { was_held: true }));
+    assert_eq!(disk.driver.next_timeout(), None);
+    disk.done(true);
+    disk.done_after(&DiskStep::ForgetFences);
+    assert_eq!(disk.step(), Some(DiskStep::Show), "the growth goes on");
+}
+
 /// Both save the disk, with different sizes.
 #[test]
 fn an_opening_waits_for_a_growth() {
