@@ -112,6 +112,8 @@ impl Service {
 
     async fn take_step(&self, disk: &Disk, step: &DiskStep) -> Result<(), StartError> {
         let (subsystem, index) = (&self.subsystem, usize::from(disk.id.0));
+        // Files of many disks need no thread each.
+        let _one_at_a_time = subsystem.stepping.lock().await;
         match step {
             DiskStep::InheritFence(pending) => {
                 let (records, recorded) = (subsystem.records.clone(), pending.recorded(Instant::now()));

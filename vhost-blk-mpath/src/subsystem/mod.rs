@@ -32,7 +32,7 @@ use mpath_host::{
 use nvme_tcp::host::{ControllerConfig, ControllerInfo, HostIdentity};
 use nvme_tcp::wire::Digests;
 use reactor::{CloseMode, DiskQueues, IoThreadConfig, IoThreadHandle, StartError};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Mutex as AsyncMutex, Notify, watch};
 
 use crate::disk::settings::DiskSettings;
 use crate::disk::{Backing, Disk};
@@ -68,6 +68,8 @@ pub(crate) struct Subsystem {
     /// Held while a path is being admitted.
     admission: Mutex<()>,
     writers: Arc<NamespaceWriters>,
+    /// Held while a disk takes a step.
+    pub(crate) stepping: AsyncMutex<()>,
     /// Signals a change of paths, or of what is known of disks.
     changed: watch::Sender<()>,
     /// Signals that [`State::removed_by_operator`] has a new entry.
@@ -149,6 +151,7 @@ impl Subsystem {
             threads: OnceLock::new(),
             admission: Mutex::new(()),
             writers: Arc::clone(&common.writers),
+            stepping: AsyncMutex::default(),
             changed: watch::Sender::new(()),
             operator_removals: Notify::new(),
             events,
