@@ -43,8 +43,10 @@ struct DrainingQueues {
     since: Instant,
     /// When the front-end stopped the first virtqueue after the last one had started.
     began: Instant,
-    /// The front-end can be hung up on, and no request can change data.
-    may_be_hung_up_on: bool,
+    /// Some of the virtqueues have a dirty log, which a front-end loses that is hung up on.
+    is_migrating: bool,
+    /// Since when the front-end can be hung up on: no request can change data. Requests come until the I/O thread hears of the stop.
+    no_changes_since: Option<Instant>,
 }
 
 impl DrainingQueues {
@@ -60,6 +62,12 @@ impl DrainingQueues {
             }
         }
         self.queues.iter().all(|stopping| matches!(stopping, StoppingQueue::Back(_)))
+    }
+
+    /// Notes whether requests can change data.
+    fn note_changes(&mut self, now: Instant, machine: &Machine) {
+        let may_be_hung_up_on = !self.is_migrating && machine.may_be_hung_up_on(&self.stop.indices);
+        self.no_changes_since = may_be_hung_up_on.then(|| self.no_changes_since.unwrap_or(now));
     }
 
     fn give_back(self, machine: &mut Machine) {
@@ -220,8 +228,7 @@ impl FrontEndServer {
         self.stopping_since.set(Some(began));
         // A migration begins or ends where virtqueues stop one after the other: some have the dirty log.
         let is_migrating = self.is_migrating || machine.is_migrating();
-        let may_be_hung_up_on = !is_migrating && machine.may_be_hung_up_on(&stop.indices);
-        DrainingQueues { stop, queues, threads: serving, since, began, may_be_hung_up_on }
+        DrainingQueues { stop, queues, threads: serving, since, began, is_migrating, no_changes_since: None }
     }
 
     /// For how long none of the I/O threads of these virtqueues has had a path to the disk, or a command of the disk under way.
@@ -238,8 +245,9 @@ impl FrontEndServer {
             ctx.checker.violate(ctx.clock.elapsed(), None, what);
         }
         let Some(idle) = self.idle_without_path_for(ctx, draining) else { return };
-        let in_vain = idle.min(now - draining.since);
-        if draining.may_be_hung_up_on && in_vain > IN_VAIN_MIN + GIVE_BACK_MAX {
+        let Some(no_changes_since) = draining.no_changes_since else { return };
+        let in_vain = idle.min(now - no_changes_since);
+        if in_vain > IN_VAIN_MIN + GIVE_BACK_MAX {
             let what = format_args!("disk {}: virtqueues drain for {in_vain:?} though no path is there", self.disk.0);
             ctx.checker.violate(ctx.clock.elapsed(), None, what);
         }
@@ -249,7 +257,7 @@ impl FrontEndServer {
     fn may_hang_up(&self, ctx: &mut Ctx, machine: &Machine, draining: &DrainingQueues) -> bool {
         let now = ctx.clock.now();
         let waits_in_vain = self.idle_without_path_for(ctx, draining).is_some() && now >= draining.since + IN_VAIN_MIN;
-        ctx.checker.counts.stops_without_path += u64::from(waits_in_vain && draining.may_be_hung_up_on);
+        ctx.checker.counts.stops_without_path += u64::from(waits_in_vain && draining.no_changes_since.is_some());
         waits_in_vain || now >= draining.began + DRAIN_MAX || machine.is_truncated()
     }
 
@@ -373,7 +381,10 @@ impl FrontEndServer {
         let drained = match &mut self.state {
             FrontEndState::Leaving { draining, .. }
             | FrontEndState::Stopping { draining, .. }
-            | FrontEndState::SettingLog { draining, .. } => draining.are_back().then(|| draining.stop.indices.clone()),
+            | FrontEndState::SettingLog { draining, .. } => {
+                draining.note_changes(ctx.clock.now(), machine);
+                draining.are_back().then(|| draining.stop.indices.clone())
+            }
             _ => None,
         };
         drained.iter().flatten().for_each(|&index| threads.stopped(self.flow(index)));
