@@ -127,6 +127,7 @@ fn any_state() -> impl Strategy<Value = State> {
         2 => Just(Some(AnaState::Change)),
         1 => Just(Some(AnaState::Optimized)),
         1 => Just(Some(AnaState::Inaccessible)),
+        1 => Just(Some(AnaState::PersistentLoss)),
         1 => Just(None),
     ];
     let (namespaces, groups) = (proptest::array::uniform3(there), proptest::array::uniform2(ana));
