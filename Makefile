@@ -102,7 +102,7 @@ unit: ## unit, property and integration tests only
 
 isolation-test: ## what a disk that grows, moves or has a hostile guest costs the others; judged on a quiet machine only
 	@scripts/deps.sh build
-	$(CARGO) test --workspace --locked --test daemon harms_no -- --test-threads 1
+	CARGO=$(CARGO) scripts/isolation-test
 
 fuzz: ## what front-ends, guests, controllers, hosts and files can send, made up by a fuzzer, each target for SECONDS=60
 	@scripts/deps.sh build fuzz
