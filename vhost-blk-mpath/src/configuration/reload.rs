@@ -217,3 +217,43 @@ fn read(file: &Path) -> Result<(Config, Value), Vec<String>> {
     let config = config.map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>())?;
     Ok((config, settings_in(&text)))
 }
+
+#[cfg(test)]
+mod tests {
+    use mpath_config::{DiskConfig, LiveSetting, PolicyKind, SchedulerKind};
+
+    use super::*;
+    use crate::configuration::Given;
+    use crate::disk::geometry;
+    use crate::service::testing::service;
+
+    /// An operator may change other settings meanwhile, and these stay.
+    #[tokio::test]
+    async fn each_change_of_a_setting_is_applied_and_changes_no_other() {
+        let place = tempfile::tempdir().unwrap();
+        let (service, disks) = service(&place.path().join("disk.sock"), None);
+        disks.keep(service);
+        let wanted = Config::new(vec![DiskConfig {
+            policy: PolicyKind::Numa.into(),
+            scheduler: SchedulerKind::Fifo.into(),
+            limits: serde_json::from_str(r#"{"iops": 5}"#).unwrap(),
+            weight: "7".parse().unwrap(),
+            hedge: "p95".parse().unwrap(),
+            hedge_budget: "1%".parse().unwrap(),
+            paths: Vec::new(),
+            ..geometry::tests::config()
+        }]);
+        let given = Given { file: None, settings: Value::Null };
+        let configuration = Arc::new(Configuration::new(given, &Config::new(Vec::new())));
+        let options = ReloadOptions { dry_run: false, force: false, by: ReloadBy::Client };
+        let reloading = Reloading { configuration, disks, options };
+        let differing = || difference(&reloading.configuration.in_effect(&reloading.disks), &wanted);
+        let mut left = differing();
+        assert_eq!(left.len(), LiveSetting::ALL.len(), "{left:?}");
+        while let Some(change) = left.pop() {
+            assert!(change.is_live(), "{change}");
+            reloading.apply(&change, &wanted).await.unwrap();
+            assert_eq!(differing(), left, "{change}");
+        }
+    }
+}

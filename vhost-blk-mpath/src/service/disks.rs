@@ -133,10 +133,15 @@ impl Disks {
         }
         for starting in all {
             let service = starting.start(&self.common)?;
-            service.drive_disks(self);
-            self.held().services.push(service);
+            self.keep(service);
         }
         Ok(())
+    }
+
+    /// Adds a service that has started, and drives its disks.
+    pub(crate) fn keep(self: &Arc<Self>, service: Arc<Service>) {
+        service.drive_disks(self);
+        self.held().services.push(service);
     }
 
     /// Waits until all disks are as `wait_for` says. Fails if the first attempts to connect do not bring that about.
@@ -277,10 +282,7 @@ impl Disks {
             Err(error) => Err(error),
         };
         match served {
-            Ok(()) => {
-                service.drive_disks(self);
-                self.held().services.push(service);
-            }
+            Ok(()) => self.keep(service),
             Err(_) => drop(self.end(service).await),
         }
         served

@@ -11,6 +11,8 @@ mod first_attempts;
 pub(crate) mod health_watch;
 mod opening;
 pub(crate) mod start_error;
+#[cfg(test)]
+pub(crate) mod testing;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

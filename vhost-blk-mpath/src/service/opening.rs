@@ -145,54 +145,66 @@ impl Service {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-    use std::sync::atomic::AtomicBool;
+    use std::fs;
+    use std::future::ready;
+    use std::path::PathBuf;
+    use std::pin::Pin;
 
-    use mpath_config::Config;
     use mpath_core::{Epoch, PathId};
     use mpath_host::{NamespaceName, RecordedAssociation};
-    use nvme_tcp::host::HostIdentity;
-    use tokio::sync::watch;
+    use nvme_tcp::host::ControllerInfo;
+    use tempfile::TempDir;
 
     use super::*;
     use crate::disk::geometry;
     use crate::disk::settings::DiskSettings;
-    use crate::events::EventLog;
     use crate::fence_record::FenceRecords;
     use crate::fence_record::shown_disk::ShownDisk;
+    use crate::service::testing::service;
     use crate::subsystem::Subsystem;
-    use crate::subsystem::shared_context::SharedContext;
 
-    /// A service without front-ends and discovery.
-    fn service(subsystem: &Arc<Subsystem>, ends: watch::Sender<bool>) -> Service {
-        Service {
-            subsystem: Arc::clone(subsystem),
-            places: vec![None],
-            discovery: None,
-            ends,
-            frontends: Mutex::default(),
-            in_doubt: AtomicBool::new(false),
-            tasks: Mutex::default(),
+    /// A folder, and the socket of a disk there.
+    fn place() -> (TempDir, PathBuf) {
+        let place = tempfile::tempdir().unwrap();
+        let socket = place.path().join("disk.sock");
+        (place, socket)
+    }
+
+    /// A controller with a namespace of this many blocks, which can be recognised.
+    fn controller(blocks: u64) -> ControllerInfo {
+        let mut info = geometry::tests::controller();
+        let identity = &mut info.namespaces[0].as_mut().unwrap().identity;
+        (identity.uuid, identity.blocks) = ([7; 16], blocks);
+        info
+    }
+
+    /// Lets a future go on as far as it comes now.
+    async fn begin<T>(future: &mut Pin<&mut impl Future<Output = T>>) {
+        tokio::select! {
+            biased;
+            _ = future => panic!("it has to wait"),
+            () = ready(()) => {}
+        }
+    }
+
+    fn end_threads(subsystem: &Subsystem) {
+        for thread in subsystem.threads() {
+            thread.begin_shutdown();
+            thread.join();
         }
     }
 
     /// The path that reported the disk's namespace may not have come up, while another path serves another disk.
     #[tokio::test]
     async fn the_record_names_the_namespace_before_front_ends_are_served() {
-        let place = tempfile::tempdir().unwrap();
-        let socket = place.path().join("disk.sock");
-        let (records, _) = FenceRecords::open([socket.as_path()].into_iter()).unwrap();
+        let (_place, socket) = place();
+        let (service, disks) = service(&socket, None);
+        let subsystem = &service.subsystem;
         let association = RecordedAssociation { path: "tcp://127.0.0.1:4420".into(), cntlid: 7, fence_ms: 5_000 };
-        records.add(PathId(0), Epoch(1), association).await.unwrap();
-        let host = HostIdentity { hostnqn: "nqn.2014-08.org.example:host".parse().unwrap(), hostid: [1; 16] };
-        let common = SharedContext { host, io_threads: 1, events: Arc::new(EventLog::new()), writers: Arc::default() };
-        let (ends, ending) = watch::channel(false);
-        let subsystem = Arc::new(Subsystem::new(geometry::tests::config(), &common, records, None, ending));
+        subsystem.records.add(PathId(0), Epoch(1), association).await.unwrap();
         assert!(subsystem.admit(&geometry::tests::controller()).unwrap()[0].is_ok());
-        let named = || std::fs::read_to_string(subsystem.records.file(0)).unwrap().contains("nqn.example");
+        let named = || fs::read_to_string(subsystem.records.file(0)).unwrap().contains("nqn.example");
         assert!(!named());
-        let service = service(&subsystem, ends);
-        let disks = Disks::new(common, Config::new(Vec::new()), Arc::default());
         service.open_known(&disks).await.unwrap();
         assert!(named() && subsystem.disks[0].is_served());
     }
@@ -207,43 +219,29 @@ mod tests {
     }
 
     async fn grows_during_the_first_write() {
-        let place = tempfile::tempdir().unwrap();
-        let socket = place.path().join("disk.sock");
+        let (_place, socket) = place();
         let open = || FenceRecords::open([socket.as_path()].into_iter()).unwrap().0;
-        let mut info = geometry::tests::controller();
-        info.namespaces[0].as_mut().unwrap().identity.uuid = [7; 16];
+        let info = controller(1000);
         let identity = info.namespaces[0].as_ref().unwrap().identity;
         let settings = DiskSettings::all(&geometry::tests::config()).remove(0);
         let name = NamespaceName::new("nqn.example", &identity);
         let shown = ShownDisk::new("nqn.example", &settings, name, geometry::of(&settings, &info, &identity));
         open().shown(0).save(shown).await.unwrap();
 
-        let host = HostIdentity { hostnqn: "nqn.2014-08.org.example:host".parse().unwrap(), hostid: [1; 16] };
-        let common = SharedContext { host, io_threads: 1, events: Arc::new(EventLog::new()), writers: Arc::default() };
-        let (ends, ending) = watch::channel(false);
-        let subsystem = Arc::new(Subsystem::new(geometry::tests::config(), &common, open(), None, ending));
+        let (service, disks) = service(&socket, None);
+        let subsystem = &service.subsystem;
         subsystem.restore_shown();
-        let service = service(&subsystem, ends);
-        let disks = Disks::new(common, Config::new(Vec::new()), Arc::default());
         let (free, freed) = std::sync::mpsc::channel::<()>();
         spawn_blocking(move || freed.recv());
-        let mut opening = std::pin::pin!(service.open_known(&disks));
-        tokio::select! {
-            biased;
-            _ = &mut opening => panic!("it writes the record first"),
-            () = std::future::ready(()) => {}
-        }
-        info.namespaces[0].as_mut().unwrap().identity.blocks = 2000;
-        assert!(subsystem.admit(&info).unwrap()[0].is_ok());
+        let mut opening = pin!(service.open_known(&disks));
+        begin(&mut opening).await;
+        assert!(subsystem.admit(&controller(2000)).unwrap()[0].is_ok());
         drop(free);
         opening.await.unwrap();
         let disk = &subsystem.disks[0];
         let seen = disk.backing().unwrap().frontend.capacity_sectors();
-        let saved = std::fs::read_to_string(subsystem.records.shown(0).path()).unwrap();
+        let saved = fs::read_to_string(subsystem.records.shown(0).path()).unwrap();
         assert!(disk.is_served() && saved.contains(&format!("\"capacity_sectors\": {seen},")), "{seen}: {saved}");
-        for thread in subsystem.threads() {
-            thread.begin_shutdown();
-            thread.join();
-        }
+        end_threads(subsystem);
     }
 }
