@@ -94,6 +94,11 @@ impl Backing {
         self.bytes() / u64::from(self.block_bytes())
     }
 
+    /// Checks that guests can see this many blocks.
+    pub(crate) fn check_size(&self, blocks: u64) -> Result<(), GeometryError> {
+        self.frontend.geometry().check_capacity(geometry::sectors(blocks, self.block_bytes()))
+    }
+
     /// Shows guests this many blocks, if they see fewer. If the size has changed, returns whether a front-end was told.
     pub(crate) fn grow(&self, blocks: u64) -> Result<Option<bool>, GeometryError> {
         self.frontend.grow(geometry::sectors(blocks, self.block_bytes()))

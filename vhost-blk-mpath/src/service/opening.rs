@@ -244,4 +244,20 @@ mod tests {
         assert!(disk.is_served() && saved.contains(&format!("\"capacity_sectors\": {seen},")), "{seen}: {saved}");
         end_threads(subsystem);
     }
+
+    /// The next daemon could not use the file.
+    #[tokio::test]
+    async fn a_size_that_no_disk_can_have_is_not_saved() {
+        let (_place, socket) = place();
+        let (service, disks) = service(&socket, None);
+        let subsystem = &service.subsystem;
+        assert!(subsystem.admit(&controller(1000)).unwrap()[0].is_ok());
+        service.open_known(&disks).await.unwrap();
+        let saved = || fs::read_to_string(subsystem.records.shown(0).path()).unwrap();
+        let before = saved();
+        let save = DiskStep::Save { grow_to: Some(1 << 60) };
+        assert!(service.take_step(&subsystem.disks[0], &save).await.is_err());
+        assert_eq!(saved(), before);
+        end_threads(subsystem);
+    }
 }

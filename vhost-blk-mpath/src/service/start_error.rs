@@ -63,13 +63,14 @@ impl StartError {
     /// Whether this host lacks something.
     pub(crate) fn is_of_this_host(&self) -> bool {
         match self {
-            Self::System(_) | Self::Record(_) | Self::NotRecorded(_) | Self::NotSaved(_) => true,
+            Self::System(_) | Self::Record(_) | Self::NotRecorded(_) | Self::NotSaved(SaveError::Write { .. }) => true,
             Self::NoPath { host_lacks, .. } => *host_lacks,
             Self::Bind(_)
             | Self::NoneDiscovered { .. }
             | Self::NoNamespace { .. }
             | Self::PathDown { .. }
             | Self::Refused(_)
+            | Self::NotSaved(SaveError::Size(_))
             | Self::NotShown(_) => false,
         }
     }

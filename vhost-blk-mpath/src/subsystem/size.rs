@@ -9,16 +9,18 @@ use vhost_user_blk::GeometryError;
 use crate::disk::{Backing, Disk, geometry};
 use crate::subsystem::Subsystem;
 
-/// The file that describes a disk cannot be written.
+/// Why a disk cannot be saved.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "disk {disk}: cannot write {}: {source}; until that succeeds, front-ends wait, and the disk does not grow",
-    file.display()
-)]
-pub(crate) struct SaveError {
-    disk: String,
-    file: PathBuf,
-    source: io::Error,
+pub(crate) enum SaveError {
+    /// The file that describes a disk cannot be written.
+    #[error(
+        "disk {disk}: cannot write {}: {source}; until that succeeds, front-ends wait, and the disk does not grow",
+        file.display()
+    )]
+    Write { disk: String, file: PathBuf, source: io::Error },
+    /// Guests cannot see the size to which the disk grows.
+    #[error(transparent)]
+    Size(#[from] GeometryError),
 }
 
 impl Subsystem {
@@ -26,10 +28,13 @@ impl Subsystem {
     /// guests see.
     pub(crate) async fn save(&self, disk: &Disk, grow_to: Option<u64>) -> Result<(), SaveError> {
         let Some(backing) = disk.backing() else { return Ok(()) };
-        let capacity_sectors = geometry::sectors(grow_to.unwrap_or_else(|| backing.blocks()), backing.block_bytes());
+        let blocks = grow_to.unwrap_or_else(|| backing.blocks());
+        // The next daemon cannot use a file with a size that no disk can have.
+        backing.check_size(blocks)?;
+        let capacity_sectors = geometry::sectors(blocks, backing.block_bytes());
         let Some(shown) = self.to_be_shown(disk, capacity_sectors) else { return Ok(()) };
         let file = self.records.shown(disk.id.0.into());
-        let failed = |source| SaveError { disk: disk.name().into(), file: file.path().into(), source };
+        let failed = |source| SaveError::Write { disk: disk.name().into(), file: file.path().into(), source };
         file.save(shown).await.map_err(failed)
     }
 

@@ -9,7 +9,7 @@ pub enum DiskStep {
     InheritFence(PendingFence),
     /// Name the namespace in the fence record.
     RecordNamespace,
-    /// Save the disk for the next daemon.
+    /// Save the disk for the next daemon. Fails if the file cannot be written, or if guests cannot see such a size.
     Save {
         /// The blocks to which it grows. `None`: as many as guests see or are to see.
         grow_to: Option<u64>,

@@ -119,7 +119,8 @@ impl DiskGeometry {
         Ok(())
     }
 
-    fn check_capacity(&self, sectors: u64) -> Result<(), GeometryError> {
+    /// Checks that a disk with this block size can have that many sectors.
+    pub fn check_capacity(&self, sectors: u64) -> Result<(), GeometryError> {
         let block_size = self.block_size;
         let whole_blocks = |bytes: u64| bytes.is_multiple_of(block_size.into());
         if sectors.checked_mul(SECTOR_BYTES).is_some_and(whole_blocks) {
