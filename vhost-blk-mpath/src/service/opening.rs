@@ -149,11 +149,15 @@ mod tests {
     use std::future::ready;
     use std::path::PathBuf;
     use std::pin::Pin;
+    use std::time::Duration;
 
-    use mpath_core::{Epoch, PathId};
-    use mpath_host::{NamespaceName, RecordedAssociation};
+    use mpath_api::types::Origin;
+    use mpath_core::{AnaState, Epoch, PathId};
+    use mpath_host::{InheritedFence, NamespaceName, NamespaceUpdate, PathTrial, RecordedAssociation};
     use nvme_tcp::host::ControllerInfo;
+    use patience::PATIENCE;
     use tempfile::TempDir;
+    use tokio::time::{sleep, timeout};
 
     use super::*;
     use crate::disk::geometry;
@@ -178,6 +182,22 @@ mod tests {
         info
     }
 
+    /// Adds a path that was not tried.
+    fn add_path(subsystem: &Subsystem) -> PathId {
+        let address = subsystem.config.paths[0].clone();
+        subsystem.state().insert(address, Origin::Configured).unwrap().id
+    }
+
+    /// The path is live and finds this many blocks.
+    fn found(subsystem: &Subsystem, path: PathId, blocks: u64) {
+        let (disk, state) = (DiskId(0), AnaState::Optimized);
+        let update = NamespaceUpdate { disk, state, unusable: None, blocks, added: None, changed: true };
+        subsystem.path(path, |status| {
+            status.trial = PathTrial { tried_at: Some(Instant::now()), is_live: true, is_idle: false };
+            status.namespaces.begin(vec![update], |_| None).unwrap();
+        });
+    }
+
     /// Lets a future go on as far as it comes now.
     async fn begin<T>(future: &mut Pin<&mut impl Future<Output = T>>) {
         tokio::select! {
@@ -185,6 +205,15 @@ mod tests {
             _ = future => panic!("it has to wait"),
             () = ready(()) => {}
         }
+    }
+
+    async fn eventually(condition: impl Fn() -> bool) {
+        let waiting = async {
+            while !condition() {
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        timeout(PATIENCE, waiting).await.expect("it happens");
     }
 
     fn end_threads(subsystem: &Subsystem) {
@@ -242,6 +271,65 @@ mod tests {
         let seen = disk.backing().unwrap().frontend.capacity_sectors();
         let saved = fs::read_to_string(subsystem.records.shown(0).path()).unwrap();
         assert!(disk.is_served() && saved.contains(&format!("\"capacity_sectors\": {seen},")), "{seen}: {saved}");
+        end_threads(subsystem);
+    }
+
+    /// A guest waits for the hold alone, and a file may take long.
+    #[tokio::test]
+    async fn the_hold_goes_on_while_a_step_is_under_way() {
+        let (_place, socket) = place();
+        let killed = InheritedFence { until: Instant::now() + Duration::from_millis(300), of: None };
+        let (service, disks) = service(&socket, Some(&killed));
+        let subsystem = &service.subsystem;
+        let (disk, tried, untried) = (&subsystem.disks[0], add_path(subsystem), add_path(subsystem));
+        assert!(subsystem.admit(&controller(1000)).unwrap()[0].is_ok());
+        found(subsystem, tried, 1000);
+        service.open_known(&disks).await.unwrap();
+        let busy = subsystem.stepping.lock().await;
+        found(subsystem, tried, 2000);
+        let mut growing = pin!(service.open_known(&disks));
+        begin(&mut growing).await;
+        assert!(disk.is_served() && disk.inherited_fence().is_some());
+        // Then only the fence is left to wait for.
+        subsystem.path_gone(untried, Epoch(0));
+        tokio::select! {
+            _ = &mut growing => panic!("a step is under way"),
+            () = eventually(|| disk.inherited_fence().is_none()) => {}
+        }
+        drop(busy);
+        growing.await.unwrap();
+        end_threads(subsystem);
+    }
+
+    /// An added disk would be removed again because of the failure.
+    #[tokio::test]
+    async fn the_failure_of_a_repeated_step_is_forgotten() {
+        let (place, socket) = place();
+        let obstacle = place.path().join("disk.sock.fence.new");
+        fs::create_dir(&obstacle).unwrap();
+        let (service, disks) = service(&socket, None);
+        let subsystem = &service.subsystem;
+        let (disk, path) = (&subsystem.disks[0], add_path(subsystem));
+        assert!(subsystem.admit(&controller(1000)).unwrap()[0].is_ok());
+        // The disk grows between the two attempts.
+        found(subsystem, path, 2000);
+        let busy = subsystem.stepping.lock().await;
+        let mut opening = pin!(service.open_known(&disks));
+        begin(&mut opening).await;
+        // The lock is fair: the growth comes after this test.
+        let mut lock = pin!(subsystem.stepping.lock());
+        begin(&mut lock).await;
+        drop(busy);
+        let busy = tokio::select! {
+            _ = &mut opening => panic!("the growth waits"),
+            busy = lock => busy,
+        };
+        fs::remove_dir(&obstacle).unwrap();
+        sleep(subsystem.config.reconnect_delay.duration()).await;
+        assert!(!disk.is_served());
+        drop(busy);
+        opening.await.unwrap();
+        assert!(disk.is_served());
         end_threads(subsystem);
     }
 
