@@ -153,7 +153,7 @@ mod tests {
 
     use mpath_api::types::Origin;
     use mpath_core::{AnaState, Epoch, PathId};
-    use mpath_host::{InheritedFence, NamespaceName, NamespaceUpdate, PathTrial, RecordedAssociation};
+    use mpath_host::{Disks as _, InheritedFence, NamespaceName, NamespaceUpdate, PathTrial, RecordedAssociation};
     use nvme_tcp::host::ControllerInfo;
     use patience::PATIENCE;
     use tempfile::TempDir;
@@ -331,6 +331,27 @@ mod tests {
         opening.await.unwrap();
         assert!(disk.is_served());
         end_threads(subsystem);
+    }
+
+    /// No path reports anything again.
+    #[tokio::test]
+    async fn a_disk_grows_when_the_path_with_the_old_size_is_down_or_gone() {
+        let down = |mut subsystem: &Subsystem, path| subsystem.path_down(path);
+        let gone = |subsystem: &Subsystem, path| subsystem.path_gone(path, Epoch(0));
+        for leaves in [down as fn(&Subsystem, PathId), gone] {
+            let (_place, socket) = place();
+            let (service, disks) = service(&socket, None);
+            let subsystem = &service.subsystem;
+            let (disk, large, small) = (&subsystem.disks[0], add_path(subsystem), add_path(subsystem));
+            assert!(subsystem.admit(&controller(1000)).unwrap()[0].is_ok());
+            found(subsystem, large, 2000);
+            found(subsystem, small, 1000);
+            disks.keep(Arc::clone(&service));
+            eventually(|| disk.is_served()).await;
+            leaves(subsystem, small);
+            eventually(|| disk.backing().unwrap().blocks() == 2000).await;
+            end_threads(subsystem);
+        }
     }
 
     /// The next daemon could not use the file.
