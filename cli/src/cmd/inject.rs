@@ -3,9 +3,8 @@
 use clap::{Args, Parser, Subcommand};
 use mpath_api::client::Client;
 use mpath_api::types::{
-    InjectedClass, InjectedDirection, InjectedDistribution, InjectedLatency, InjectedMilliseconds, InjectedPath,
-    InjectedRate, InjectedShare, InjectedStatus, Injection, InjectionError, InjectionInForce, PathSelector,
-    SetInjection,
+    Direction, Distribution, InjectedLatency, InjectedMilliseconds, InjectedPath, InjectedRate, InjectedShare,
+    InjectedStatus, Injection, InjectionError, InjectionInForce, OpClass, PathSelector, SetInjection,
 };
 use mpath_config::{one_of, usage_line};
 
@@ -58,8 +57,8 @@ struct InjectionArgs {
     #[arg(long, value_name = "TIME")]
     jitter: Option<InjectedLatency>,
     /// Distribution of the jitter [default: uniform]
-    #[arg(long, value_name = "NAME", value_parser = one_of::<InjectedDistribution>(InjectedDistribution::NAMES))]
-    distribution: Option<InjectedDistribution>,
+    #[arg(long, value_name = "NAME", value_parser = one_of::<Distribution>(Distribution::NAMES))]
+    distribution: Option<Distribution>,
     /// Bandwidth in bytes per second, 64KiB to 100GiB, such as 100MiB
     #[arg(long, value_name = "BYTES")]
     rate: Option<InjectedRate>,
@@ -73,16 +72,16 @@ struct InjectionArgs {
     #[arg(long)]
     stall: bool,
     /// Only this class of I/Os; other is flush, discard and write zeroes
-    #[arg(long, value_name = "CLASS", value_parser = one_of::<InjectedClass>(InjectedClass::NAMES))]
-    class: Option<InjectedClass>,
+    #[arg(long, value_name = "CLASS", value_parser = one_of::<OpClass>(OpClass::NAMES))]
+    class: Option<OpClass>,
     /// Impair I/Os before they are sent (request), or after they were executed (response)
     #[arg(
         long,
         value_name = "WAY",
         default_value = "request",
-        value_parser = one_of::<InjectedDirection>(InjectedDirection::NAMES)
+        value_parser = one_of::<Direction>(Direction::NAMES)
     )]
-    direction: InjectedDirection,
+    direction: Direction,
     /// Seed of the random numbers for jitter and errors
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     seed: u64,

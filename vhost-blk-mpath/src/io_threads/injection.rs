@@ -3,17 +3,15 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use mpath_api::types::{
-    InjectedClass, InjectedDirection, InjectedDistribution, InjectedLatency, InjectedStatus, Injection,
-};
-use mpath_core::{Direction, Distribution, InjectedError, OpClass, Outcome, PathId};
+use mpath_api::types::{InjectedLatency, InjectedStatus, Injection};
+use mpath_core::{InjectedError, Outcome, PathId};
 use nvme_tcp::wire::Status;
 use reactor::{IoThreadHandle, outcome_of};
 
 /// Sets an injection on a path in all I/O threads. Each thread draws its own random numbers and gets its share of the
 /// rate, so that all together never exceed it.
 pub(crate) fn set(threads: &[IoThreadHandle], path: PathId, injection: &Injection) {
-    let (class, whole) = (class_of(injection), of(injection));
+    let (class, whole) = (injection.class, of(injection));
     let count = threads.len().max(1) as u64;
     for (thread, index) in threads.iter().zip(0..) {
         let rate = whole.rate.map(|rate| NonZeroU64::new(rate.get() / count).unwrap_or(NonZeroU64::MIN));
@@ -24,16 +22,8 @@ pub(crate) fn set(threads: &[IoThreadHandle], path: PathId, injection: &Injectio
 /// Ends one injection of a path in all I/O threads.
 pub(crate) fn end(threads: &[IoThreadHandle], path: PathId, injection: &Injection) {
     for thread in threads {
-        thread.end_injection(path, class_of(injection));
+        thread.end_injection(path, injection.class);
     }
-}
-
-fn class_of(injection: &Injection) -> Option<OpClass> {
-    injection.class.map(|class| match class {
-        InjectedClass::Read => OpClass::Read,
-        InjectedClass::Write => OpClass::Write,
-        InjectedClass::Other => OpClass::Other,
-    })
 }
 
 fn of(injection: &Injection) -> mpath_core::Injection {
@@ -43,18 +33,10 @@ fn of(injection: &Injection) -> mpath_core::Injection {
         outcome: outcome(injection.status.unwrap_or_default()),
     });
     mpath_core::Injection {
-        direction: match injection.direction {
-            InjectedDirection::Request => Direction::Request,
-            InjectedDirection::Response => Direction::Response,
-        },
+        direction: injection.direction,
         latency: time(injection.latency_us),
         jitter: time(injection.jitter_us),
-        distribution: match injection.distribution.unwrap_or_default() {
-            InjectedDistribution::Uniform => Distribution::Uniform,
-            InjectedDistribution::Normal => Distribution::Normal,
-            InjectedDistribution::Exponential => Distribution::Exponential,
-            InjectedDistribution::Pareto => Distribution::Pareto,
-        },
+        distribution: injection.distribution.unwrap_or_default(),
         rate: injection.rate.and_then(|rate| NonZeroU64::new(rate.into())),
         error,
         stall: injection.stall,

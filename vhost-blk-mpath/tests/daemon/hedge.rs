@@ -2,9 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use mpath_api::types::{
-    HedgeStatus, InjectedDirection, InjectedDistribution, Injection, PathSelector, SetInjection, SetSettings,
-};
+use mpath_api::types::{Direction, Distribution, HedgeStatus, Injection, PathSelector, SetInjection, SetSettings};
 use mpath_config::Hedge;
 use vublk_bench::request::Status;
 
@@ -72,8 +70,8 @@ fn p99(target: &Target, daemon: &Daemon, disk: &mut Disk, reads: usize) -> Durat
             // Slow in the target, on the way there, on the way back.
             match n / 60 % 3 {
                 0 => target.set(0, "delay=500ms"),
-                1 => set(daemon, injection(InjectedDirection::Request)),
-                _ => set(daemon, injection(InjectedDirection::Response)),
+                1 => set(daemon, injection(Direction::Request)),
+                _ => set(daemon, injection(Direction::Response)),
             }
             let took = read(disk, n as u64 % BLOCKS);
             target.set(0, "delay=0ms");
@@ -118,7 +116,7 @@ fn data_are_verified_while_many_reads_are_hedged() {
     let slow = Injection {
         latency_us: Some(Duration::from_millis(2).try_into().unwrap()),
         jitter_us: Some(Duration::from_millis(2).try_into().unwrap()),
-        distribution: Some(InjectedDistribution::Exponential),
+        distribution: Some(Distribution::Exponential),
         ..Injection::default()
     };
     set(&daemon, slow);
@@ -130,7 +128,7 @@ fn data_are_verified_while_many_reads_are_hedged() {
         hedge(&daemon, ["off", "p50", "p99.9"][n % 3]);
         if n % 5 == 4 {
             clear(&daemon);
-            set(&daemon, Injection { direction: InjectedDirection::Response, ..slow });
+            set(&daemon, Injection { direction: Direction::Response, ..slow });
         }
         verification.goes_on(200);
     }
@@ -144,7 +142,7 @@ fn a_front_end_may_leave_during_hedges() {
     hedge(&daemon, "p97");
     read_all(&mut disk, 10);
     std::thread::sleep(Duration::from_millis(200));
-    let stall = Injection { stall: true, direction: InjectedDirection::Response, ..Injection::default() };
+    let stall = Injection { stall: true, direction: Direction::Response, ..Injection::default() };
     let wanted =
         SetInjection { path: PathSelector::All, disk: None, injection: stall.checked().unwrap(), for_ms: None };
     daemon.api.set_injection(&wanted).unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use mpath_api::types::{InjectedClass, InjectedDirection, InjectedStatus, Injection, PathSelector, SetInjection};
+use mpath_api::types::{Direction, InjectedStatus, Injection, OpClass, PathSelector, SetInjection};
 use mpath_core::PolicyKind;
 use vublk_bench::request::{Kind, Request, Status};
 
@@ -34,7 +34,7 @@ const FIRST: PathSelector = PathSelector::Index(0);
 
 #[test]
 fn a_stalled_path_is_suspect_and_only_its_reads_move() {
-    for direction in [InjectedDirection::Request, InjectedDirection::Response] {
+    for direction in [Direction::Request, Direction::Response] {
         let (_target, daemon) = start();
         let mut disk = Disk::connect(&daemon.socket());
         assert_eq!(disk.write(0, 7), Status::Ok);
@@ -57,7 +57,7 @@ fn an_injection_ends_by_itself_and_only_that_one() {
     let (_target, daemon) = start();
     let mut disk = Disk::connect(&daemon.socket());
     let stall = |class| Injection { stall: true, class: Some(class), ..Injection::default() }.checked().unwrap();
-    for (class, for_ms) in [(InjectedClass::Write, 500), (InjectedClass::Other, 60_000)] {
+    for (class, for_ms) in [(OpClass::Write, 500), (OpClass::Other, 60_000)] {
         let for_ms = Some(for_ms.try_into().unwrap());
         let wanted = SetInjection { path: PathSelector::All, disk: None, injection: stall(class), for_ms };
         daemon.api.set_injection(&wanted).unwrap();
@@ -66,7 +66,7 @@ fn an_injection_ends_by_itself_and_only_that_one() {
     let wanted = SetInjection {
         path: FIRST,
         disk: None,
-        injection: stall(InjectedClass::Other),
+        injection: stall(OpClass::Other),
         for_ms: Some(500.try_into().unwrap()),
     };
     daemon.api.set_injection(&wanted).unwrap();
@@ -84,7 +84,7 @@ fn an_injection_ends_by_itself_and_only_that_one() {
 
 #[test]
 fn path_errors_are_repeated_on_the_other_path_and_the_guest_sees_nothing() {
-    for direction in [InjectedDirection::Request, InjectedDirection::Response] {
+    for direction in [Direction::Request, Direction::Response] {
         let (_target, daemon) = start();
         set(&daemon, FIRST, Injection { direction, ..errors(InjectedStatus::PathError) });
         let verification =
@@ -103,14 +103,14 @@ fn a_media_error_is_reported_to_the_guest() {
     let (_target, daemon) = start();
     let mut disk = Disk::connect(&daemon.socket());
     assert_eq!(disk.write(0, 7), Status::Ok);
-    let media = Injection { class: Some(InjectedClass::Read), ..errors(InjectedStatus::MediaError) };
+    let media = Injection { class: Some(OpClass::Read), ..errors(InjectedStatus::MediaError) };
     set(&daemon, PathSelector::All, media);
     let read = Request { kind: Kind::Read, offset: 0, len: 4096 };
     assert_eq!(disk.run(read, &[0; 4096]), Status::IoError);
     assert_eq!(disk.write(0, 9), Status::Ok, "only reads fail");
     // A flush that failed has flushed nothing.
-    let other = Injection { class: Some(InjectedClass::Other), ..errors(InjectedStatus::MediaError) };
-    for direction in [InjectedDirection::Request, InjectedDirection::Response] {
+    let other = Injection { class: Some(OpClass::Other), ..errors(InjectedStatus::MediaError) };
+    for direction in [Direction::Request, Direction::Response] {
         set(&daemon, PathSelector::All, Injection { direction, ..other });
         assert_eq!(disk.write(0, 9), Status::Ok);
         assert_eq!(disk.flush(), Status::IoError);
@@ -125,7 +125,7 @@ fn a_media_error_is_reported_to_the_guest() {
 #[test]
 fn an_injected_rate_is_kept() {
     const RATE: u64 = 4 << 20;
-    for direction in [InjectedDirection::Request, InjectedDirection::Response] {
+    for direction in [Direction::Request, Direction::Response] {
         let (_target, daemon) = start();
         let mut disk = Disk::connect(&daemon.socket());
         set(&daemon, FIRST, Injection { rate: Some(RATE.try_into().unwrap()), direction, ..Injection::default() });

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use mpath_api::types::{
-    GuestOperation, InjectedClass, InjectedDirection, Injection, PathAction, PathSelector, SetInjection, SetLimits,
-    SlowRequest, SteerPaths,
+    Direction, GuestOperation, Injection, OpClass, PathAction, PathSelector, SetInjection, SetLimits, SlowRequest,
+    SteerPaths,
 };
 use vublk_bench::request::{Kind, Request, Status};
 
@@ -56,7 +56,7 @@ impl Rig {
         self.answers(1);
     }
 
-    fn inject(&self, latency: Duration, class: Option<InjectedClass>, direction: InjectedDirection) {
+    fn inject(&self, latency: Duration, class: Option<OpClass>, direction: Direction) {
         let injection = Injection { class, direction, ..Injection::latency(latency.try_into().unwrap()) };
         let wanted = SetInjection { path: PathSelector::All, disk: None, injection, for_ms: None };
         self.daemon.api.set_injection(&wanted).unwrap();
@@ -76,14 +76,14 @@ const DELAYS: [Delay; 7] = [
     Delay {
         stage: "injection",
         read: |rig, n, time| {
-            rig.inject(time, None, InjectedDirection::Request);
+            rig.inject(time, None, Direction::Request);
             rig.read(n);
         },
     },
     Delay {
         stage: "injection",
         read: |rig, n, time| {
-            rig.inject(time, None, InjectedDirection::Response);
+            rig.inject(time, None, Direction::Response);
             rig.read(n);
         },
     },
@@ -98,7 +98,7 @@ const DELAYS: [Delay; 7] = [
         stage: "queue",
         read: |rig, n, time| {
             // The write fills the window. The read has no injection.
-            rig.inject(time, Some(InjectedClass::Write), InjectedDirection::Request);
+            rig.inject(time, Some(OpClass::Write), Direction::Request);
             rig.submit(1, Kind::Write, 1000);
             rig.submit(2, Kind::Read, n);
             rig.answers(2);

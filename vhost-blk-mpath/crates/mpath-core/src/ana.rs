@@ -2,47 +2,31 @@
 
 use std::fmt;
 
-use crate::{DiskId, MAX_DISKS};
+use crate::{DiskId, MAX_DISKS, words};
 
-/// ANA state of a namespace on one path (NVMe Base 2.0, 8.1.3 "ANA states").
-///
-/// A subsystem without ANA reporting is `Optimized` on every path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "api", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
-pub enum AnaState {
-    /// The preferred access.
-    Optimized,
-    /// Usable at a cost. The policy chooses this path only while no optimized path is eligible.
-    NonOptimized,
-    /// Commands fail at present.
-    Inaccessible,
-    /// The controller has lost the namespace permanently.
-    PersistentLoss,
-    /// A transition between two states. Commands fail at present.
-    Change,
+words! {
+    /// ANA state of a namespace on one path (NVMe Base 2.0, 8.1.3 "ANA states").
+    ///
+    /// A subsystem without ANA reporting is `Optimized` on every path.
+    AnaState as "AnaState", "ANA state", {
+        /// The preferred access.
+        Optimized = "optimized",
+        /// Usable at a cost. The policy chooses this path only while no optimized path is eligible.
+        NonOptimized = "non-optimized",
+        /// Commands fail at present.
+        Inaccessible = "inaccessible",
+        /// The controller has lost the namespace permanently.
+        PersistentLoss = "persistent-loss",
+        /// A transition between two states. Commands fail at present.
+        Change = "change",
+    }
 }
 
 impl AnaState {
-    /// Every state.
-    pub const ALL: [Self; 5] =
-        [Self::Optimized, Self::NonOptimized, Self::Inaccessible, Self::PersistentLoss, Self::Change];
-
     /// Whether I/O may be sent in this state.
     #[must_use]
     pub const fn is_selectable(self) -> bool {
         matches!(self, Self::Optimized | Self::NonOptimized)
-    }
-}
-
-impl fmt::Display for AnaState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Optimized => "optimized",
-            Self::NonOptimized => "non-optimized",
-            Self::Inaccessible => "inaccessible",
-            Self::PersistentLoss => "persistent-loss",
-            Self::Change => "change",
-        })
     }
 }
 

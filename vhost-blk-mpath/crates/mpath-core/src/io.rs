@@ -1,9 +1,8 @@
 //! Requests as the core sees them, without addresses and data, and the actions and outcomes of the driver.
 
-use std::fmt;
 use std::time::Duration;
 
-use crate::{DiskId, MAX_DISKS, PathId};
+use crate::{DiskId, MAX_DISKS, PathId, words};
 
 /// The largest [`Action::Probe`], in bytes.
 pub const MAX_PROBE_BYTES: u32 = 256 << 10;
@@ -102,35 +101,23 @@ impl Op {
     }
 }
 
-/// Operation class. Reads and writes differ too much in latency to share an estimate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum OpClass {
-    /// Reads.
-    Read,
-    /// Writes with a payload.
-    Write,
-    /// Everything else.
-    Other,
-}
-
-impl OpClass {
-    /// Every class, in the order of [`OpClass::index`].
-    pub const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Other];
-
-    /// Position in arrays kept per class.
-    #[must_use]
-    pub const fn index(self) -> usize {
-        self as usize
+words! {
+    /// Operation class. Reads and writes differ too much in latency to share an estimate.
+    OpClass as "InjectedClass", "class", {
+        /// Reads.
+        Read = "read",
+        /// Writes with a payload.
+        Write = "write",
+        /// Everything else.
+        Other = "other",
     }
 }
 
-impl fmt::Display for OpClass {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Other => "other",
-        })
+impl OpClass {
+    /// Position in arrays kept per class, and in [`OpClass::ALL`].
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self as usize
     }
 }
 

@@ -75,6 +75,7 @@ mod us;
 mod us_if_any;
 mod usable_paths;
 mod window;
+mod words;
 
 pub use ana::{AnaState, AnaStates};
 pub use explanation::{Explanation, FlushTarget, Next, NextRequest, PathVerdict, WaitCause, Waiting, WhyNot};
@@ -105,3 +106,4 @@ pub use unflushed::UnflushedPaths;
 pub use units::{bytes_text, decimal_text, parse_bytes, parse_decimal, parse_time, time_text};
 pub use usable_paths::UsablePaths;
 pub use window::Window;
+pub use words::UnknownWord;

@@ -5,96 +5,16 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
-use mpath_config::{ValueError, text_serde};
-use mpath_core::{json_schema, parse_bytes, parse_time, time_text};
+use mpath_config::ValueError;
+use mpath_core::{Direction, Distribution, OpClass, json_schema, parse_bytes, parse_time, time_text, words};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::ToSchema;
 
-/// An enum of named variants, read and written as the name.
-macro_rules! words {
-    ($(#[$doc:meta])* $type:ident, $what:literal, $expected:literal, {$($(#[$of:meta])* $variant:ident = $name:literal,)*}) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub enum $type {
-            $($(#[$of])* $variant,)*
-        }
-
-        impl $type {
-            /// Every value.
-            pub const ALL: &[Self] = &[$(Self::$variant),*];
-            /// Every name.
-            pub const NAMES: &[&str] = &[$($name),*];
-        }
-
-        impl fmt::Display for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(match self { $(Self::$variant => $name,)* })
-            }
-        }
-
-        impl FromStr for $type {
-            type Err = ValueError;
-
-            fn from_str(text: &str) -> Result<Self, ValueError> {
-                match text {
-                    $($name => Ok(Self::$variant),)*
-                    _ => Err(ValueError::new(text, concat!("no ", $what, "; give one of: ", $expected))),
-                }
-            }
-        }
-
-        text_serde!($type, $expected);
-        json_schema!($type, stringify!($type), json!({"type": "string", "enum": [$($name),*]}));
-    };
-}
-
-words! {
-    /// The requests that an injection applies to.
-    InjectedClass, "class", "read, write, other", {
-        /// Reads, including probes.
-        Read = "read",
-        /// Writes.
-        Write = "write",
-        /// Flush, discard and write zeroes.
-        Other = "other",
-    }
-}
-
-words! {
-    /// The direction that an injection impairs.
-    #[derive(Default)]
-    InjectedDirection, "direction", "request, response", {
-        /// Before a request is sent.
-        #[default]
-        Request = "request",
-        /// After the target has executed a request.
-        Response = "response",
-    }
-}
-
-words! {
-    /// Distribution of the jitter. Delays below 0 count as 0, and delays above 60 s as 60 s.
-    #[derive(Default)]
-    InjectedDistribution, "distribution", "uniform, normal, exponential, pareto", {
-        /// Uniform from latency minus jitter to latency plus jitter.
-        #[default]
-        Uniform = "uniform",
-        /// Mean latency, standard deviation jitter.
-        Normal = "normal",
-        /// Latency plus an exponential delay whose mean is the jitter.
-        Exponential = "exponential",
-        /// Latency plus a heavy-tailed delay (Lomax, shape 3) whose mean is the jitter.
-        Pareto = "pareto",
-    }
-}
-
 words! {
     /// The status of failed requests.
     #[derive(Default)]
-    InjectedStatus, "status",
-    "path-error, ana-inaccessible, ana-transition, internal-error, namespace-not-ready, command-interrupted, \
-     media-error, internal-error-dnr", {
+    InjectedStatus as "InjectedStatus", "status", {
         /// Internal Path Error, 3/00h: retried on another path.
         #[default]
         PathError = "path-error",
@@ -226,9 +146,9 @@ impl TryFrom<Duration> for InjectedLatency {
 pub struct Injection {
     /// The class of requests. If left out: every class without an injection of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub class: Option<InjectedClass>,
+    pub class: Option<OpClass>,
     /// Whether requests are impaired before they are sent or after they were executed.
-    pub direction: InjectedDirection,
+    pub direction: Direction,
     /// Added latency, 1 us to 60 s.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency_us: Option<InjectedLatency>,
@@ -237,7 +157,7 @@ pub struct Injection {
     pub jitter_us: Option<InjectedLatency>,
     /// Distribution of the jitter. Only with jitter.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub distribution: Option<InjectedDistribution>,
+    pub distribution: Option<Distribution>,
     /// Bandwidth in bytes per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<InjectedRate>,
@@ -288,16 +208,16 @@ pub enum InjectionError {
 #[schema(as = WantedInjection)]
 pub(super) struct UncheckedInjection {
     /// The class of requests. If left out: every class without an injection of its own.
-    class: Option<InjectedClass>,
+    class: Option<OpClass>,
     /// Whether requests are impaired before they are sent or after they were executed. Default: `request`.
     #[serde(default)]
-    direction: InjectedDirection,
+    direction: Direction,
     /// Added latency.
     latency_us: Option<InjectedLatency>,
     /// Jitter of the added latency.
     jitter_us: Option<InjectedLatency>,
     /// Distribution of the jitter. Only with jitter. Default: `uniform`.
-    distribution: Option<InjectedDistribution>,
+    distribution: Option<Distribution>,
     /// Bandwidth in bytes per second.
     rate: Option<InjectedRate>,
     /// Failing requests per million.
@@ -462,7 +382,7 @@ mod tests {
     #[test]
     fn an_injection_replaces_those_of_the_classes_it_covers() {
         let of = |class| Injection { class, stall: true, ..Injection::default() };
-        let (read, write, all) = (of(Some(InjectedClass::Read)), of(Some(InjectedClass::Write)), of(None));
+        let (read, write, all) = (of(Some(OpClass::Read)), of(Some(OpClass::Write)), of(None));
         for (new, replaced) in [(all, vec![all, read, write]), (read, vec![read]), (write, vec![write])] {
             let found: Vec<_> = [all, read, write].into_iter().filter(|other| new.replaces(other)).collect();
             assert_eq!(found, replaced);

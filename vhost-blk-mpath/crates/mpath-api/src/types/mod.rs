@@ -33,7 +33,9 @@ use std::fmt;
 use mpath_config::PathAddress;
 use mpath_config::address::Transport;
 pub use mpath_config::{SetLimits, SetPolicy, SetScheduler, SetSettings};
-pub use mpath_core::{AnaState, FlushTarget, Opinion, PathId, Stages, WaitCause, Waiting};
+pub use mpath_core::{
+    AnaState, Direction, Distribution, FlushTarget, OpClass, Opinion, PathId, Stages, WaitCause, Waiting,
+};
 use mpath_core::{ClassPolicies, SchedulerSpec};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -49,8 +51,8 @@ pub use self::fence::{ClearedFence, ClearedFences, DiskFences, FenceLift, Inheri
 pub use self::health::{Condition, ConditionReason, DiskHealth, GuestErrorCount, GuestErrorReason, GuestOperation};
 pub use self::hedge::HedgeStatus;
 pub use self::impairment::{
-    InjectedClass, InjectedDirection, InjectedDistribution, InjectedLatency, InjectedMilliseconds, InjectedRate,
-    InjectedShare, InjectedStatus, Injection, InjectionError, InjectionInForce,
+    InjectedLatency, InjectedMilliseconds, InjectedRate, InjectedShare, InjectedStatus, Injection, InjectionError,
+    InjectionInForce,
 };
 pub use self::injection::{InjectedPath, PathSelector, PathSelectorError, SetInjection};
 pub use self::latency::{Latency, TimeHistogram};

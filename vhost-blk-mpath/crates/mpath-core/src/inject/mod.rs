@@ -3,11 +3,10 @@
 mod impairment;
 mod random;
 
-use std::fmt;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use crate::Outcome;
+use crate::{Outcome, words};
 pub(crate) use impairment::{Ending, Impairment, PathInjections, Verdict};
 
 /// A deliberate impairment of one path, between policy and queue pair.
@@ -36,28 +35,32 @@ pub struct Injection {
     pub seed: u64,
 }
 
-/// The direction of an injection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Direction {
-    /// To the target. A request that is delayed or fails here has not been sent.
-    #[default]
-    Request,
-    /// From the target, which has executed the command. The answer is late, missing or replaced.
-    Response,
+words! {
+    /// The direction that an injection impairs.
+    #[derive(Default)]
+    Direction as "InjectedDirection", "direction", {
+        /// To the target. A request that is delayed or fails here has not been sent.
+        #[default]
+        Request = "request",
+        /// From the target, which has executed the command. The answer is late, missing or replaced.
+        Response = "response",
+    }
 }
 
-/// The distribution of jitter. Every delay is limited to 0 to [`Injection::MAX_LATENCY`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Distribution {
-    /// Evenly between `latency - jitter` and `latency + jitter`; mean `latency`.
-    #[default]
-    Uniform,
-    /// Normal: mean `latency`, standard deviation `jitter`.
-    Normal,
-    /// `latency` plus an exponential delay whose mean is `jitter`.
-    Exponential,
-    /// `latency` plus a delay with a heavy tail: Lomax (Pareto II), shape 3, mean `jitter`.
-    Pareto,
+words! {
+    /// The distribution of jitter. Every delay is limited to 0 to [`Injection::MAX_LATENCY`].
+    #[derive(Default)]
+    Distribution as "InjectedDistribution", "distribution", {
+        /// Evenly between `latency - jitter` and `latency + jitter`; mean `latency`.
+        #[default]
+        Uniform = "uniform",
+        /// Normal: mean `latency`, standard deviation `jitter`.
+        Normal = "normal",
+        /// `latency` plus an exponential delay whose mean is `jitter`.
+        Exponential = "exponential",
+        /// `latency` plus a delay with a heavy tail: Lomax (Pareto II), shape 3, mean `jitter`.
+        Pareto = "pareto",
+    }
 }
 
 /// Requests that fail: instead of their execution, or after it.
@@ -83,25 +86,5 @@ impl Injection {
     #[must_use]
     pub fn of_thread(self, thread: u64) -> Self {
         Self { seed: random::mix(self.seed, thread), ..self }
-    }
-}
-
-impl fmt::Display for Direction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Request => "request",
-            Self::Response => "response",
-        })
-    }
-}
-
-impl fmt::Display for Distribution {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Uniform => "uniform",
-            Self::Normal => "normal",
-            Self::Exponential => "exponential",
-            Self::Pareto => "pareto",
-        })
     }
 }
