@@ -104,7 +104,7 @@ pub(crate) fn controller_config(config: &DiskConfig, host: &HostIdentity, io_thr
         digests: Digests { header: config.hdr_digest, data: config.data_digest },
         io_queues: io_threads,
         queue_entries: config.queue_size.get() as u16,
-        max_transfer_bytes: config.max_transfer.map(MaxTransfer::bytes),
+        max_transfer_bytes: config.max_transfer.map(MaxTransfer::get),
         command_timeout: CONNECT_MAX,
         authentication: None,
         is_encrypted: config.uses_tls(),

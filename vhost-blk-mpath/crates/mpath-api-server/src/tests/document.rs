@@ -184,7 +184,7 @@ fn types_accept_what_their_schemas_say() {
     check_schema::<LimitIops>(&[json!(0), json!(1_000_000_001), json!("1k"), json!("1KiB"), json!(1.5)]);
     check_schema::<LimitBandwidth>(&[json!(4095), json!("1MB"), json!("on"), json!([])]);
     check_schema::<MaxTransfer>(&[json!(4095), json!("1GiB"), json!("off"), json!("")]);
-    check_schema::<PollUs>(&[json!(0), json!(1001), json!("0"), json!("1001"), json!("on"), json!("5us")]);
+    check_schema::<PollUs>(&[json!(0), json!(1001), json!("0"), json!("1001"), json!("on"), json!("5s")]);
     check_schema::<Hedge>(&[json!("p49.9"), json!("p100"), json!("95"), json!("p99.99"), json!(95), json!("on")]);
     check_schema::<HedgeBudget>(&[json!("0%"), json!("5.1%"), json!("0.05%"), json!("5"), json!(".5%"), json!("0.0%")]);
     check_schema::<PathAddress>(&[

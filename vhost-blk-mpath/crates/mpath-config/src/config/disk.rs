@@ -10,10 +10,10 @@ use super::access::{Account, SocketAccess, SocketMode};
 use super::hedge::{Hedge, HedgeBudget};
 use super::key_file::KeyFile;
 use super::limits::LimitsConfig;
-use super::max_transfer::MaxTransfer;
 use super::on_off;
 use super::poll::PollUs;
 use super::sharer::SharerConfig;
+use super::size::Size;
 use super::time::{Seconds, Time};
 use super::value::{Bounded, DiskName, Nqn, SocketPath};
 use crate::address::{DiscoveryAddress, PathAddress};
@@ -27,8 +27,10 @@ pub type QueueCount = Bounded<1, 256>;
 pub type QueueEntries = Bounded<16, 1024>;
 /// A number of requests in flight, 1 to 1024.
 pub type WindowIos = Bounded<1, 1024>;
+/// The most data of one NVMe command, 4 KiB to 32 MiB.
+pub type MaxTransfer = Size<4096, { 32 << 20 }>;
 /// A number of bytes in flight, 64 KiB to 1 GiB.
-pub type WindowBytes = Bounded<65_536, 1_073_741_824>;
+pub type WindowBytes = Size<65_536, { 1 << 30 }>;
 /// A disk's share among the disks over the same paths, 1 to 1000.
 pub type Weight = Bounded<1, 1000>;
 /// A keep-alive timeout, 1 to 600 s.
@@ -369,8 +371,8 @@ pub struct WindowConfig {
     /// Requests in flight on a path, per I/O thread, 1 to 1024. Default: 128.
     #[arg(id = "window_ios", long = "window-ios", value_name = "N")]
     pub ios: WindowIos,
-    /// Payload bytes in flight on a path, per I/O thread, 65536 (64 KiB) to 1073741824 (1 GiB). Default: 8388608 (8 MiB).
-    #[arg(id = "window_bytes", long = "window-bytes", value_name = "BYTES")]
+    /// Payload bytes in flight on a path, per I/O thread, 64KiB to 1GiB. Default: `8MiB`.
+    #[arg(id = "window_bytes", long = "window-bytes", value_name = "SIZE")]
     pub bytes: WindowBytes,
 }
 

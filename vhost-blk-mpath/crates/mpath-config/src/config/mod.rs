@@ -13,12 +13,12 @@ mod hedge;
 mod key_file;
 mod limits;
 mod live;
-mod max_transfer;
 mod metrics_address;
 mod on_off;
 mod poll;
 mod reader;
 mod sharer;
+mod size;
 mod time;
 mod validate;
 mod value;
@@ -37,8 +37,8 @@ pub use self::access::{Account, SocketAccess, SocketMode};
 pub use self::check::{place_of, settings_in};
 pub use self::difference::{Applies, Change, difference};
 pub use self::disk::{
-    CtrlLossTmo, DiskConfig, FastIoFailTmo, IoTimeout, KeepAliveTmo, NamespaceId, QueueCount, QueueEntries,
-    ReconnectDelay, SuspectTimeout, Weight, WindowBytes, WindowConfig, WindowIos, default_keep_alive_tmo,
+    CtrlLossTmo, DiskConfig, FastIoFailTmo, IoTimeout, KeepAliveTmo, MaxTransfer, NamespaceId, QueueCount,
+    QueueEntries, ReconnectDelay, SuspectTimeout, Weight, WindowBytes, WindowConfig, WindowIos, default_keep_alive_tmo,
     default_queue_size, default_reconnect_delay,
 };
 pub use self::edit::{EditError, edit};
@@ -48,10 +48,10 @@ pub(crate) use self::key_file::looks_like_key;
 pub use self::key_file::{KeyFile, KeyFileError};
 pub use self::limits::{LimitBandwidth, LimitBurst, LimitIops, LimitsConfig, LimitsSchema, PerSecond};
 pub use self::live::{LiveSetting, LiveSettings, SetLimits, SetPolicy, SetScheduler, SetSettings, is_live};
-pub use self::max_transfer::MaxTransfer;
 pub use self::metrics_address::MetricsAddress;
 pub use self::poll::PollUs;
 pub use self::sharer::SharerConfig;
+pub use self::size::Size;
 pub use self::time::{Seconds, Time};
 pub use self::validate::DiskPlace;
 pub use self::value::{Bounded, DiskName, HostId, Nqn, SocketPath};

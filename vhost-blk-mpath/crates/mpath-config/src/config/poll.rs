@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use mpath_core::json_schema;
+use mpath_core::{json_schema, parse_time};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::json;
 
@@ -14,7 +14,7 @@ use crate::text::{ValueError, word_or_number};
 const AUTO_US: u16 = 200;
 const MAX_US: u16 = 1000;
 
-/// How long an I/O thread polls before it sleeps, if polling pays: `off`, `auto`, or 1 to 1000 microseconds.
+/// How long an I/O thread polls before it sleeps, if polling pays: `off`, `auto`, or 1 to 1000 microseconds, `50` or `50us`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum PollUs {
     /// Never.
@@ -49,8 +49,12 @@ impl FromStr for PollUs {
             "auto" => Ok(Self::Auto),
             number => {
                 let is_plain = number.starts_with(|first| matches!(first, '1'..='9'));
-                let us = number.parse().ok().filter(|us| is_plain && (1..=MAX_US).contains(us));
-                us.map(Self::Limit).ok_or_else(|| ValueError::not(text, EXPECTED))
+                let time = if is_plain { number.parse().ok().map(Duration::from_micros) } else { None };
+                let time = time.or_else(|| parse_time(number)).filter(|time| time.subsec_nanos().is_multiple_of(1000));
+                let us = time.and_then(|time| u16::try_from(time.as_micros()).ok());
+                us.filter(|us| (1..=MAX_US).contains(us))
+                    .map(Self::Limit)
+                    .ok_or_else(|| ValueError::not(text, EXPECTED))
             }
         }
     }
@@ -88,7 +92,7 @@ json_schema!(
         "description": format!("How long an I/O thread polls before it sleeps: {EXPECTED}."),
         "anyOf": [
             {"type": "integer", "format": "int64", "minimum": 1, "maximum": MAX_US},
-            {"type": "string", "pattern": "^(off|auto|[1-9][0-9]{0,2}|1000)$"},
+            {"type": "string", "pattern": r"^(off|auto|[1-9][0-9]{0,2}|1000|[0-9]+(\.[0-9]+)?\s*(us|ms))$"},
         ],
         "examples": ["off", "auto", 50],
     })
@@ -100,14 +104,20 @@ mod tests {
 
     #[test]
     fn limits_are_read_and_written_again() {
-        for (yaml, limit_us, shown) in
-            [("off", 0, "off"), ("auto", 200, "auto"), ("1", 1, "1"), ("1000", 1000, "1000"), ("'50'", 50, "50")]
-        {
+        for (yaml, limit_us, shown) in [
+            ("off", 0, "off"),
+            ("auto", 200, "auto"),
+            ("1", 1, "1"),
+            ("1000", 1000, "1000"),
+            ("'50'", 50, "50"),
+            ("50us", 50, "50"),
+            ("1ms", 1000, "1000"),
+        ] {
             let poll: PollUs = serde_yaml::from_str(yaml).unwrap();
             assert_eq!((poll.limit().as_micros(), &*poll.to_string()), (limit_us, shown), "{yaml}");
             assert_eq!(serde_json::from_value::<PollUs>(serde_json::to_value(poll).unwrap()).unwrap(), poll);
         }
-        for text in ["0", "1001", "007", "+5", "-1", "1.5", "5us", "on", ""] {
+        for text in ["0", "1001", "007", "+5", "-1", "1.5", "1.5us", "5ms", "on", ""] {
             let error = text.parse::<PollUs>().unwrap_err().to_string();
             assert_eq!(error, format!("`{text}` is not {EXPECTED}"));
         }

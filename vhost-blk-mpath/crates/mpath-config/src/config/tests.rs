@@ -216,7 +216,7 @@ fn errors_name_place_value_and_remedy() {
         ),
         (
             "window: {bytes: 1}",
-            "5:21: disks[0].window.bytes: invalid value: integer `1`, expected an integer from 65536 to 1073741824",
+            "5:21: disks[0].window.bytes: `1` is not a number of bytes from 64KiB to 1GiB, such as 512KiB or 1MiB",
         ),
         (
             "io-timeout: 30",

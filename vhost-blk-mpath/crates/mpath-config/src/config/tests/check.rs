@@ -53,7 +53,7 @@ disks:
     begin(6, "7:16: disks[0].scheduler: scheduler 'fifo' has no parameter 'rho'");
     begin(7, "9:5: disks[0]: duplicate field `weight`");
     begin(8, "10:19: disks[0].window.ios: invalid value: integer `0`");
-    begin(9, "10:29: disks[0].window.bytes: invalid value: integer `1`");
+    begin(9, "10:29: disks[0].window.bytes: `1` is not a number of bytes");
     begin(10, "12:18: disks[1].socket-path: `/run/a.sock` is also the socket of disks[0]");
     begin(11, "14:12: disks[1].paths: invalid type: integer `7`, expected a sequence");
     assert_eq!(said.len(), 12, "{said:#?}");

@@ -34,7 +34,7 @@ fn sharers(disk: usize, namespace: Option<NamespaceId>) -> Vec<SharerConfig> {
 
 fn disk(index: usize) -> impl Strategy<Value = DiskConfig> {
     let identity = ("nqn\\.[a-z:.0-9]{1,40}", proptest::option::of(bounded()), paths());
-    let numbers = (bounded(), bounded(), bounded(), bounded(), 1_u32..=600, 1_u32..=600);
+    let numbers = (bounded(), bounded(), bounded(), 65_536_u32..=1 << 30, 1_u32..=600, 1_u32..=600);
     let tmo = (proptest::option::of(1_u32..=86_400), 50_u32..=60_000, proptest::option::of(1_u32..=86_400));
     let kinds =
         (proptest::sample::select(PolicyKind::ALL.to_vec()), proptest::sample::select(SchedulerKind::ALL.to_vec()));
@@ -62,7 +62,7 @@ fn disk(index: usize) -> impl Strategy<Value = DiskConfig> {
         queues: numbers.0,
         queue_size: numbers.1,
         max_transfer: tmo.0.map(|tmo| (4095 + tmo).to_string().parse().unwrap()),
-        window: WindowConfig { ios: numbers.2, bytes: numbers.3 },
+        window: WindowConfig { ios: numbers.2, bytes: numbers.3.to_string().parse().unwrap() },
         poll_us: if flags[5] { PollUs::Auto } else { (1 + tmo.1 % 1000).to_string().parse().unwrap() },
         hdr_digest: flags[1],
         data_digest: flags[2],
