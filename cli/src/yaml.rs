@@ -1,25 +1,32 @@
 //! YAML that readers of YAML 1.1 understand too, such as `PyYAML` and Ansible.
 
 use serde::Serialize;
-use serde_yaml::{Mapping, Value};
-
-/// Stands for a quotation mark until the text is written: a private character of Unicode, which needs no quotes.
-const QUOTE: char = '\u{e000}';
+use serde_yaml::Value;
 
 /// Writes an answer. Quotes what YAML 1.1 takes for something other than a text.
 pub(crate) fn write(answer: &impl Serialize) -> serde_yaml::Result<String> {
-    let answer = quoted(serde_yaml::to_value(answer)?);
-    Ok(serde_yaml::to_string(&answer)?.replace(QUOTE, "'"))
+    block(&serde_yaml::to_value(answer)?)
 }
 
-fn quoted(value: Value) -> Value {
+/// A value on lines of its own.
+fn block(value: &Value) -> serde_yaml::Result<String> {
+    let indented = |value: &Value| block(value).map(|lines| lines.trim_end_matches('\n').replace('\n', "\n  "));
     match value {
-        Value::String(text) if is_other_in_yaml_1_1(&text) => Value::String(format!("{QUOTE}{text}{QUOTE}")),
-        Value::Sequence(items) => items.into_iter().map(quoted).collect(),
-        Value::Mapping(map) => {
-            map.into_iter().map(|(key, value)| (quoted(key), quoted(value))).collect::<Mapping>().into()
+        Value::Sequence(items) if !items.is_empty() => {
+            items.iter().map(|item| Ok(format!("- {}\n", indented(item)?))).collect()
         }
-        other => other,
+        Value::Mapping(map) if !map.is_empty() => {
+            let pair = |(key, value): (&Value, &Value)| match value {
+                Value::Sequence(items) if !items.is_empty() => Ok(format!("{}:\n{}", indented(key)?, block(value)?)),
+                Value::Mapping(map) if !map.is_empty() => Ok(format!("{}:\n  {}\n", indented(key)?, indented(value)?)),
+                _ => Ok(format!("{}: {}\n", indented(key)?, indented(value)?)),
+            };
+            map.iter().map(pair).collect()
+        }
+        Value::String(text) if is_other_in_yaml_1_1(text) => Ok(format!("'{text}'\n")),
+        // On one line, whatever the indentation.
+        Value::String(text) if text.contains('\n') => Ok(format!("{}\n", serde_json::json!(text))),
+        scalar => serde_yaml::to_string(scalar),
     }
 }
 
@@ -34,8 +41,9 @@ fn is_number(text: &str) -> bool {
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text).replace('_', "");
     let is_digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
     let sexagesimal = |text: &str| text.contains(':') && text.split(':').all(is_digits);
-    let prefixed =
-        |(prefix, radix)| digits.strip_prefix(prefix).is_some_and(|rest| u64::from_str_radix(rest, radix).is_ok());
+    let prefixed = |(prefix, radix)| {
+        digits.strip_prefix(prefix).is_some_and(|rest| rest.chars().all(|digit| digit.is_digit(radix)))
+    };
     digits.starts_with(|first: char| first.is_ascii_digit() || first == '.')
         && (digits.parse::<f64>().is_ok()
             || [("0b", 2), ("0x", 16)].into_iter().any(prefixed)
@@ -52,6 +60,8 @@ fn is_date(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+
+    use serde_yaml::Mapping;
 
     use super::*;
 
@@ -75,6 +85,7 @@ mod tests {
             "007",
             "0x1f",
             "0b11",
+            "0x_",
             "1_000",
             "+5",
             "1.5e+3",
@@ -121,5 +132,33 @@ mod tests {
         let written = write(&answer).unwrap();
         assert_eq!(written, "'no':\n- iops: 'off'\n  name: 'it''s: on'\n");
         assert_eq!(serde_yaml::from_str::<BTreeMap<String, Value>>(&written).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn any_structure_and_any_text_is_read_again() {
+        let texts = [
+            "a",
+            "\u{e000}off\u{e000}",
+            "two\nlines\n",
+            " \n b",
+            "it's",
+            "- a",
+            "",
+            "a: b",
+            "#",
+            "\t",
+            "\u{85}",
+            "a\u{a0}",
+        ];
+        let texts = Value::from(texts.map(Value::from).to_vec());
+        let map =
+            |value: &Value| Value::from(Mapping::from_iter([("off".into(), value.clone()), (7.into(), "x".into())]));
+        let list = |value: &Value| Value::from(vec![value.clone(), Value::Null, value.clone()]);
+        for leaf in [texts, Value::from(Mapping::new()), Value::from(Vec::<Value>::new()), 1.5.into(), true.into()] {
+            for answer in [map(&map(&leaf)), map(&list(&leaf)), list(&map(&leaf)), list(&list(&leaf)), leaf] {
+                let written = write(&answer).unwrap();
+                assert_eq!(serde_yaml::from_str::<Value>(&written).unwrap(), answer, "{written}");
+            }
+        }
     }
 }
