@@ -1,11 +1,11 @@
-//! Decides: a path is admitted to its disks: namespace, earlier daemons, other writers (`claim`).
+//! Decides: a path is admitted to its disks: namespace, earlier daemons, other writers (`take_namespace`).
 //! Decides: a front-end is answered before a path works (`restore_shown`).
 //! Decides: a path that lacks something which front-ends were shown is refused (`check_shown`).
 //!
 //! Decides which namespace a disk has, and whether a path may be used for the disk.
 //!
 //! The first path of a disk decides, unless an earlier daemon has shown the disk to front-ends. No guest's data may be
-//! harmed by that: see [`Subsystem::claim`].
+//! harmed by that: see [`Subsystem::take_namespace`].
 
 use std::sync::{Arc, PoisonError};
 
@@ -67,7 +67,7 @@ impl Subsystem {
         } else {
             let frontend = VirtioDisk::new(geometry.clone());
             let frontend = frontend.map_err(|error| AdmitError::NoDisk(error.into()))?;
-            self.claim(disk, &name)?;
+            self.take_namespace(disk, &name)?;
             self.set_known(disk, name, frontend)
         };
         {
@@ -131,7 +131,7 @@ impl Subsystem {
             }
         };
         // A path will report the same reason.
-        if self.claim(disk, &shown.namespace).is_ok() {
+        if self.take_namespace(disk, &shown.namespace).is_ok() {
             self.set_known(disk, shown.namespace, frontend);
             disk.driver().opening.restored();
         }
@@ -145,7 +145,7 @@ impl Subsystem {
         found: &NamespaceName,
         geometry: &DiskGeometry,
     ) -> Result<(), AdmitError<HostError>> {
-        self.claim(disk, found)?;
+        self.take_namespace(disk, found)?;
         let Some(lost) = geometry::lost(backing.frontend.geometry(), geometry) else { return Ok(()) };
         let (name, file) = (disk.name().to_owned(), self.records.shown(disk.id.0.into()).path().to_owned());
         Err(refuse(disk, RefusedNamespace::Changed { disk: name, namespace: Box::new(found.clone()), lost, file }))
@@ -172,7 +172,7 @@ impl Subsystem {
     }
 
     /// Makes the namespace the disk's, unless that could harm the data of another guest.
-    fn claim(&self, disk: &Disk, namespace: &NamespaceName) -> Result<(), AdmitError<HostError>> {
+    fn take_namespace(&self, disk: &Disk, namespace: &NamespaceName) -> Result<(), AdmitError<HostError>> {
         let (name, index) = (disk.name().to_owned(), disk.id.0.into());
         let shown = disk.backing().map(|backing| &backing.name);
         let remembered = Remembered { shown, of_guest: self.records.previous_namespace(index) };

@@ -29,7 +29,7 @@ pub enum MemoryError {
         /// First guest address of the region.
         guest_start: u64,
     },
-    /// Two regions claim the same guest addresses.
+    /// Two regions have guest addresses in common.
     #[error("memory region at guest address {guest_start:#x} overlaps another")]
     Overlap {
         /// First guest address of the region that came second.

@@ -74,7 +74,7 @@ impl BadDriver {
         Self { ring, _guest: guest }
     }
 
-    /// Claims that more requests wait than the ring can hold.
+    /// Says that more requests wait than the ring can hold.
     pub(crate) fn break_ring(&mut self) {
         self.ring.set_available_idx(1000);
         self.kick();

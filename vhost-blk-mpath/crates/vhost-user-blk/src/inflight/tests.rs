@@ -274,6 +274,6 @@ fn memory_that_is_too_small_is_refused() {
     assert!(matches!(map(0, needed - 1), Err(InflightMemoryError::TooSmall { .. })));
     assert!(matches!(map(8, needed), Err(InflightMemoryError::Map(MemoryError::BeyondFile { .. }))));
     assert!(matches!(map(u64::MAX, needed), Err(InflightMemoryError::Map(MemoryError::BadRange { .. }))));
-    // If a front-end claims a longer file, only the needed bytes are mapped.
+    // If a front-end names a longer file, only the needed bytes are mapped.
     assert!(map(0, u64::MAX).is_ok());
 }
