@@ -6,7 +6,7 @@
 //!      └──────────────────── started and ended ───────────────────┘
 //! ```
 
-pub(crate) mod remembered;
+pub(crate) mod saved_logs;
 mod session;
 mod status;
 
@@ -24,7 +24,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::sleep_until;
 
-use self::remembered::Remembered;
+use self::saved_logs::SavedLogs;
 use self::session::SessionTask;
 pub(crate) use self::status::DiscoveryStatus;
 use crate::events::EventLog;
@@ -55,7 +55,7 @@ pub(crate) struct Discovery {
     status: Arc<DiscoveryStatus>,
     state: Arc<StateFile>,
     /// What the state file has.
-    remembered: Remembered,
+    saved: SavedLogs,
 }
 
 struct Running {
@@ -81,7 +81,7 @@ impl Discovery {
         let (now, delay) = (Instant::now(), config.reconnect_delay.duration());
         let key = SubsystemKey::of_discovery(config, host);
         let tls = TlsUse { paths: config.uses_tls(), discovery: key.is_some() };
-        let remembered = remembered::load(config, state);
+        let saved = saved_logs::load(config, state);
         let mut discovery = Self {
             disk: config.name.to_string(),
             host: host.clone(),
@@ -94,7 +94,7 @@ impl Discovery {
                 delay,
                 configured,
                 reachable,
-                remembered.logs.clone(),
+                saved.logs.clone(),
             ),
             sessions: HashMap::new(),
             sender,
@@ -103,7 +103,7 @@ impl Discovery {
             events: Arc::clone(events),
             status: Arc::default(),
             state: Arc::clone(state),
-            remembered,
+            saved,
         };
         discovery.carry_out();
         Some(discovery)
@@ -135,13 +135,13 @@ impl Discovery {
 
     /// Saves what the next daemon needs if it cannot read the logs.
     async fn remember(&mut self) {
-        let logs = self.decides.to_remember();
-        if logs == self.remembered.logs {
+        let logs = self.decides.to_save();
+        if logs == self.saved.logs {
             return;
         }
-        let remembered = Remembered { logs, ..self.remembered.clone() };
-        match remembered.save(&self.state).await {
-            Ok(()) => self.remembered = remembered,
+        let saved = SavedLogs { logs, ..self.saved.clone() };
+        match saved.save(&self.state).await {
+            Ok(()) => self.saved = saved,
             Err(error) => {
                 let file = self.state.path().display();
                 self.warn_once(&format!(

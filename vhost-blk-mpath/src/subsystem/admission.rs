@@ -9,7 +9,7 @@
 
 use std::sync::{Arc, PoisonError};
 
-use mpath_host::{Admissions, AdmitError, AnotherRemembered, NamespaceName, Remembered, Unusable};
+use mpath_host::{Admissions, AdmitError, InheritedMismatch, InheritedNamespaces, NamespaceName, Unusable};
 use nvme_tcp::host::{ControllerInfo, IdentityMismatch, Namespace, NamespaceError};
 use vhost_user_blk::{DiskGeometry, VirtioDisk};
 
@@ -175,20 +175,20 @@ impl Subsystem {
     fn take_namespace(&self, disk: &Disk, namespace: &NamespaceName) -> Result<(), AdmitError<HostError>> {
         let (name, index) = (disk.name().to_owned(), disk.id.0.into());
         let shown = disk.backing().map(|backing| &backing.name);
-        let remembered = Remembered { shown, of_guest: self.records.previous_namespace(index) };
-        let refused = match remembered.check(namespace) {
-            Err(AnotherRemembered::Shown(before)) => {
+        let inherited = InheritedNamespaces { shown, of_guest: self.records.previous_namespace(index) };
+        let refused = match inherited.check(namespace) {
+            Err(InheritedMismatch::Shown(before)) => {
                 let file = self.records.shown(index).path().to_owned();
                 let (namespace, before) = (Box::new(namespace.clone()), Box::new(before.clone()));
                 RefusedNamespace::NotShown { disk: name, namespace, before, file }
             }
-            Err(AnotherRemembered::OfGuest(before)) => {
+            Err(InheritedMismatch::OfGuest(before)) => {
                 let file = self.records.file(index).to_owned();
                 let (namespace, before) = (Box::new(namespace.clone()), Box::new(before.clone()));
                 RefusedNamespace::OfOtherGuest { disk: name, namespace, before, file }
             }
             // The path is tried again.
-            Err(AnotherRemembered::Unverified(_)) => {
+            Err(InheritedMismatch::Unverified(_)) => {
                 return Err(Unusable::from(IdentityMismatch::Unverified).into());
             }
             Ok(()) if disk.settings.read_only => return Ok(()),

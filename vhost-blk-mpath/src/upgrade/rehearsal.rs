@@ -11,7 +11,7 @@ use nvme_tcp::host::{ControllerConfig, ControllerEvent, HostController, HostIden
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::{sleep_until, timeout};
 
-use crate::discovery::remembered;
+use crate::discovery::saved_logs;
 use crate::fence_record::state_file::StateFile;
 use crate::subsystem::controller_config;
 use crate::transport::{BegunAssociation, ControlSocket, Security, far_future};
@@ -60,7 +60,7 @@ pub(crate) async fn rehearse_all(config: &Config, host: &HostIdentity, force: bo
 async fn rehearse(config: &DiskConfig, host: &HostIdentity, io_threads: u16) -> Result<(), RehearsalError> {
     let controller = controller_config(config, host, io_threads);
     let mut attempts = JoinSet::new();
-    let discovered = remembered::load(config, &StateFile::open(config.socket_path.as_path()));
+    let discovered = saved_logs::load(config, &StateFile::open(config.socket_path.as_path()));
     let mut paths = config.paths.clone();
     for address in discovered.paths() {
         if !paths.contains(address) {

@@ -20,6 +20,7 @@ mod disks;
 mod fence;
 mod growth;
 mod held_removals;
+mod inherited_namespaces;
 mod namespace_name;
 mod namespaces;
 mod order;
@@ -28,7 +29,6 @@ mod path_driver;
 mod path_namespaces;
 mod pending_fences;
 mod record;
-mod remembered;
 mod settings;
 #[cfg(test)]
 mod testing;
@@ -45,6 +45,7 @@ pub use disk_step::DiskStep;
 pub use disks::{Admissions, AdmitError, Disks, NamespaceUpdate, ServedNamespace, Unusable};
 pub use fence::{EndedAssociation, Fences, HeldFence, LiftedBy, LiftedFence};
 pub use held_removals::{RemovablePath, held_removals};
+pub use inherited_namespaces::{InheritedMismatch, InheritedNamespaces};
 pub use namespace_name::NamespaceName;
 pub use order::{DesiredState, Order};
 pub use path::{Action, ClosedAssociation, LiveAssociation, Path, PathError, PathNews, PathTrial, Report};
@@ -55,7 +56,6 @@ pub use record::{
     DaemonRun, DiskShutdown, EXIT_MAX, FENCE_MAX, OrderlyEnd, Record, RecordContent, RecordedAssociation,
     RemainingFence, longest_fence,
 };
-pub use remembered::{AnotherRemembered, Remembered};
 pub use settings::{CONNECT_MAX, PathSettings, SHUTDOWN_MAX};
 pub use thread_message::{IoThreads, ThreadMessage};
 pub use virtqueues::VirtqueueThreads;

@@ -89,7 +89,7 @@ fn fixed_seeds() {
         write_backs: 20,
         removals_held: 0,
         removals_taken_back: 0,
-        tried_as_remembered: 40,
+        tried_as_saved: 40,
         closed_in_order: 40,
         discovered: 100,
         unlisted: 10,

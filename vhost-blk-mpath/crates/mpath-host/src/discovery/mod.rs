@@ -13,7 +13,7 @@
 
 mod controller;
 mod reconcile;
-mod remembered;
+mod saved_logs;
 mod session;
 mod sources;
 #[cfg(test)]
@@ -32,7 +32,7 @@ use nvme_tcp::wire::Nqn;
 pub use self::controller::{Controller, ControllerState, FIRST_LOG_MAX, POLL_INTERVAL, Source};
 use self::reconcile::reconcile;
 pub use self::reconcile::{Changes, KnownPath};
-pub use self::remembered::RememberedLog;
+pub use self::saved_logs::SavedLog;
 pub use self::session::Session;
 
 /// How often paths are compared again while one of them is leaving, or stays only because there is no other.
@@ -133,7 +133,7 @@ pub struct Discovery<A> {
     with_peer: WithPeer<A>,
     controllers: Vec<Controller<A>>,
     /// The logs of an earlier daemon that still count.
-    remembered: Vec<RememberedLog<A>>,
+    saved: Vec<SavedLog<A>>,
     next_session: u64,
     /// The end of the time for first logs; `None` once all first logs have come or the time is over.
     first_logs_until: Option<Instant>,
@@ -149,8 +149,8 @@ pub struct Discovery<A> {
 }
 
 impl<A: Clone + Eq + Hash + Display> Discovery<A> {
-    /// Asks the configured controllers for paths to `subsystem`. `remembered` is what an earlier daemon
-    /// [has left](Self::to_remember).
+    /// Asks the configured controllers for paths to `subsystem`. `saved` is what an earlier daemon
+    /// [has left](Self::to_save).
     pub fn new(
         now: Instant,
         subsystem: String,
@@ -158,7 +158,7 @@ impl<A: Clone + Eq + Hash + Display> Discovery<A> {
         reconnect_delay: Duration,
         configured: impl IntoIterator<Item = A>,
         with_peer: WithPeer<A>,
-        remembered: Vec<RememberedLog<A>>,
+        saved: Vec<SavedLog<A>>,
     ) -> Self {
         let controller = |address| Controller::new(now, Source { address, subnqn: Nqn::discovery() }, None);
         Self {
@@ -167,7 +167,7 @@ impl<A: Clone + Eq + Hash + Display> Discovery<A> {
             reconnect_delay,
             with_peer,
             controllers: configured.into_iter().map(controller).collect(),
-            remembered,
+            saved,
             next_session: 0,
             first_logs_until: Some(now + FIRST_LOG_MAX),
             removed_by_operator: HashSet::new(),
@@ -211,7 +211,7 @@ impl<A: Clone + Eq + Hash + Display> Discovery<A> {
                     "some referrals are ignored: at most {REFERRALS_MAX} are followed, {REFERRAL_DEPTH_MAX} levels deep"
                 )));
             }
-            remembered::forget_heard(&mut self.remembered, &self.controllers);
+            saved_logs::forget_heard(&mut self.saved, &self.controllers);
         }
     }
 
@@ -231,13 +231,13 @@ impl<A: Clone + Eq + Hash + Display> Discovery<A> {
         controllers.chain(self.recheck_at).chain(self.first_logs_until).min()
     }
 
-    /// The listed addresses, each once, in the order of controllers and records. Remembered ones come last.
+    /// The listed addresses, each once, in the order of controllers and records. Saved ones come last.
     #[must_use]
     pub fn listed(&self) -> Vec<A> {
         let mut listed = self.listed_by(&self.controllers);
         let mut known: HashSet<A> = listed.iter().cloned().collect();
-        let remembered = self.remembered.iter().flat_map(|log| &log.paths);
-        listed.extend(remembered.filter(|address| known.insert((*address).clone())).cloned());
+        let saved = self.saved.iter().flat_map(|log| &log.paths);
+        listed.extend(saved.filter(|address| known.insert((*address).clone())).cloned());
         listed
     }
 
@@ -248,21 +248,17 @@ impl<A: Clone + Eq + Hash + Display> Discovery<A> {
     /// The last logs, for the next daemon, with paths that the disk has although no log lists them: one of them may be its last.
     /// At most as many addresses as a disk has paths.
     #[must_use]
-    pub fn to_remember(&self) -> Vec<RememberedLog<A>> {
+    pub fn to_save(&self) -> Vec<SavedLog<A>> {
         let heard = self.controllers.iter().filter(|controller| controller.log.is_some()).map(|controller| {
             let Source { address, subnqn } = controller.source.clone();
-            RememberedLog {
-                address,
-                subnqn: subnqn.to_string(),
-                paths: self.listed_by(std::slice::from_ref(controller)),
-            }
+            SavedLog { address, subnqn: subnqn.to_string(), paths: self.listed_by(std::slice::from_ref(controller)) }
         });
-        let unlisted = self.controllers.first().map(|controller| RememberedLog {
+        let unlisted = self.controllers.first().map(|controller| SavedLog {
             address: controller.source.address.clone(),
             subnqn: controller.source.subnqn.to_string(),
             paths: self.unlisted.clone(),
         });
-        remembered::bounded(heard.chain(self.remembered.iter().cloned()).chain(unlisted))
+        saved_logs::bounded(heard.chain(self.saved.iter().cloned()).chain(unlisted))
     }
 
     /// Records that the operator removes the path to an address. Discovery adds no path to the address until it is

@@ -295,13 +295,13 @@ fn a_controller_that_ends_connections_after_its_log_is_polled() {
     }
 }
 
-fn left(by: &str, paths: &[&str]) -> RememberedLog<SocketAddr> {
+fn left(by: &str, paths: &[&str]) -> SavedLog<SocketAddr> {
     let paths = paths.iter().map(|path| at(path)).collect();
-    RememberedLog { address: at(by), subnqn: Nqn::discovery().to_string(), paths }
+    SavedLog { address: at(by), subnqn: Nqn::discovery().to_string(), paths }
 }
 
 /// A discovery whose daemon finds these logs of an earlier one.
-fn with_left(configured: &[&str], left: Vec<RememberedLog<SocketAddr>>) -> Driver {
+fn with_left(configured: &[&str], left: Vec<SavedLog<SocketAddr>>) -> Driver {
     let now = Instant::now();
     let configured = configured.iter().map(|text| at(text));
     let tls = TlsUse::default();
@@ -323,10 +323,10 @@ fn what_an_earlier_daemon_discovered_counts_until_the_log_is_read() {
     assert_eq!(driver.discovery.listed(), [at(PATH), at(OTHER)]);
     driver.lost(A, "refused", false);
     assert_eq!(driver.discovery.changes(driver.now, &[known(false)]).remove, [], "nothing was read");
-    assert_eq!(driver.discovery.to_remember(), [left(A, &[PATH, OTHER])]);
+    assert_eq!(driver.discovery.to_save(), [left(A, &[PATH, OTHER])]);
     driver.pass(RECONNECT_DELAY);
     driver.log(A, 1, vec![path(OTHER)]);
-    assert_eq!((driver.discovery.listed(), driver.discovery.to_remember()), (vec![at(OTHER)], vec![left(A, &[OTHER])]));
+    assert_eq!((driver.discovery.listed(), driver.discovery.to_save()), (vec![at(OTHER)], vec![left(A, &[OTHER])]));
     let other = KnownPath { path: PathId(1), address: at(OTHER), ..known(false) };
     assert_eq!(driver.discovery.changes(driver.now, &[known(false), other]).remove, [PathId(0)]);
 }
@@ -341,17 +341,17 @@ fn what_a_referred_controller_listed_counts_until_it_is_heard_or_not_referred_to
         assert_eq!(driver.discovery.listed(), if is_referred { vec![at(PATH)] } else { vec![] });
         if is_referred {
             driver.log(B, 1, vec![]);
-            assert_eq!((driver.discovery.listed(), driver.discovery.to_remember()), (vec![], vec![]));
+            assert_eq!((driver.discovery.listed(), driver.discovery.to_save()), (vec![], vec![]));
         }
     }
 }
 
 #[test]
-fn at_most_as_many_paths_are_remembered_as_a_disk_has() {
+fn at_most_as_many_paths_are_saved_as_a_disk_has() {
     let mut driver = Driver::new(&[A]);
     driver.log(A, 1, (1..1000).map(|port| path(&format!("192.0.2.9:{port}"))).collect());
-    let remembered = driver.discovery.to_remember();
-    assert_eq!(remembered.iter().map(|log| log.paths.len()).collect::<Vec<_>>(), [mpath_core::MAX_PATHS]);
+    let saved = driver.discovery.to_save();
+    assert_eq!(saved.iter().map(|log| log.paths.len()).collect::<Vec<_>>(), [mpath_core::MAX_PATHS]);
 }
 
 #[test]

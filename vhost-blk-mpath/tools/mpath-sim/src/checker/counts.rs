@@ -93,7 +93,7 @@ counts! {
     /// Paths that are to be removed because no discovery controller lists them.
     unlisted,
     /// Paths that a daemon tried before it had read a log, because an earlier daemon had discovered them.
-    tried_as_remembered,
+    tried_as_saved,
     /// Discovery logs that were read on sessions which only keep-alives can have kept open.
     sessions_kept_alive,
     /// Associations that the operator ended and that owed nothing.

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use mpath_host::discovery::{self, Action, Changes, KnownPath, RememberedLog, SessionEvent, SessionId, Source};
+use mpath_host::discovery::{self, Action, Changes, KnownPath, SavedLog, SessionEvent, SessionId, Source};
 
 use super::plan::HostPlan;
 use super::socket::send_all;
@@ -48,7 +48,7 @@ pub(crate) struct Discovery {
     /// Nodes that an earlier daemon had discovered, before this one has compared the paths first.
     untried: BTreeSet<usize>,
     /// What the next daemon finds.
-    saved: Vec<RememberedLog<SocketAddr>>,
+    saved: Vec<SavedLog<SocketAddr>>,
     rng: Rng,
     timer: TurnTimer,
     /// The daemon ends, and no paths are added or removed any more.
@@ -61,7 +61,7 @@ impl Discovery {
         ctx: &mut Ctx,
         plan: &HostPlan,
         controllers: &DiscoveryControllers,
-        left: Vec<RememberedLog<SocketAddr>>,
+        left: Vec<SavedLog<SocketAddr>>,
         rng: Rng,
     ) -> Self {
         let now = ctx.clock.now();
@@ -107,7 +107,7 @@ impl Discovery {
     }
 
     /// What the daemon leaves for the next one.
-    pub(super) fn into_file(self) -> Vec<RememberedLog<SocketAddr>> {
+    pub(super) fn into_file(self) -> Vec<SavedLog<SocketAddr>> {
         self.saved
     }
 
@@ -147,13 +147,13 @@ impl Discovery {
                 made.add.contains(&address) || have.iter().any(|path| path.address == address)
             };
             let is_heard = self.inner.controllers().iter().any(|controller| controller.log.is_some());
-            ctx.checker.counts.tried_as_remembered += self.untried.iter().filter(|_| !is_heard).count() as u64;
+            ctx.checker.counts.tried_as_saved += self.untried.iter().filter(|_| !is_heard).count() as u64;
             if let Some(node) = std::mem::take(&mut self.untried).iter().find(|node| !is_heard && !is_tried(node)) {
                 let what = format_args!("path {node}, which an earlier daemon had discovered, is not tried at once");
                 ctx.checker.violate(ctx.clock.elapsed(), None, what);
             }
             changes = Some(made);
-            self.saved = self.inner.to_remember();
+            self.saved = self.inner.to_save();
         }
         let decision = self.inner.next_timeout().filter(|_| !self.is_ending);
         let sessions = self.sessions.iter().filter_map(|session| session.protocol.next_timeout()).min();

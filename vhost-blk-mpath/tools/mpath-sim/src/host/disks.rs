@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use mpath_core::{DiskId, PathId, UnflushedPaths};
 use mpath_host::{
-    Admissions, AdmitError, AnotherRemembered, DiskDriver, DiskHold, NamespaceName, NamespaceUpdate, PathNamespaces,
-    Remembered, ServedNamespace, Unusable,
+    Admissions, AdmitError, DiskDriver, DiskHold, InheritedMismatch, InheritedNamespaces, NamespaceName,
+    NamespaceUpdate, PathNamespaces, ServedNamespace, Unusable,
 };
 use nvme_tcp::host::{ControllerInfo, IdentityMismatch, NamespaceIdentity};
 
@@ -64,8 +64,8 @@ impl Disks {
     ) -> Self {
         let disk = |(index, ((meant, mut driver), saved)): (usize, ((_, DiskDriver), &Option<ShownDisk>))| {
             let of_guest = fences.namespace_of_guest(index).cloned();
-            let remembered = Remembered { shown: None, of_guest: of_guest.as_ref() };
-            let saved = saved.as_ref().filter(|saved| remembered.check(&saved.namespace).is_ok());
+            let inherited = InheritedNamespaces { shown: None, of_guest: of_guest.as_ref() };
+            let saved = saved.as_ref().filter(|saved| inherited.check(&saved.namespace).is_ok());
             if saved.is_some() {
                 driver.opening.restored();
             }
@@ -183,10 +183,10 @@ impl Disks {
         }
         let Disk { meant, of_guest, namespace, driver, found: known, shown } = &mut self.by_id[disk];
         let name = NamespaceName::new(&self.subsystem, found);
-        let remembered = Remembered { shown: namespace.as_ref(), of_guest: of_guest.as_ref() };
+        let inherited = InheritedNamespaces { shown: namespace.as_ref(), of_guest: of_guest.as_ref() };
         let is_first = namespace.is_none() && of_guest.is_none();
-        let checked = remembered.check(&name);
-        if matches!(checked, Err(AnotherRemembered::Unverified(_))) || is_first && !found.has_identifier() {
+        let checked = inherited.check(&name);
+        if matches!(checked, Err(InheritedMismatch::Unverified(_))) || is_first && !found.has_identifier() {
             return Err(Unusable::from(IdentityMismatch::Unverified).into());
         }
         if checked.is_err() || is_first && !name.is_same(meant) {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use mpath_host::NamespaceName;
-use mpath_host::discovery::RememberedLog;
+use mpath_host::discovery::SavedLog;
 
 use super::fences::RecordFiles;
 use super::plan::HostPlan;
@@ -15,7 +15,7 @@ use super::process::Process;
 pub(crate) struct Files {
     pub(super) records: RecordFiles,
     pub(super) shown: ShownFiles,
-    pub(super) discovered: Vec<RememberedLog<SocketAddr>>,
+    pub(super) discovered: Vec<SavedLog<SocketAddr>>,
 }
 
 /// By disk: the description of the disk that the next daemon shows to front-ends. `None`: front-ends wait until a path works.

@@ -7,7 +7,7 @@ use std::io;
 use std::sync::Arc;
 
 use mpath_config::{DiskConfig, PathAddress};
-use mpath_host::discovery::RememberedLog;
+use mpath_host::discovery::SavedLog;
 use serde::{Deserialize, Serialize};
 
 use crate::fence_record::state_file::StateFile;
@@ -17,29 +17,29 @@ const SECTION: &str = "discovery";
 
 /// The section of discovered paths.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Remembered {
+pub(crate) struct SavedLogs {
     /// The subsystem of the paths.
     pub(super) subsystem: String,
     /// The configured discovery controllers.
     #[serde(default)]
     pub(super) controllers: Vec<PathAddress>,
     /// The last logs.
-    pub(super) logs: Vec<RememberedLog<PathAddress>>,
+    pub(super) logs: Vec<SavedLog<PathAddress>>,
 }
 
 /// The last logs that an earlier daemon has read for this disk. None if the disk had another subsystem then. A log of a controller
 /// that is not configured counts only with the same configured controllers, because one of them has referred to it.
-pub(crate) fn load(config: &DiskConfig, state: &StateFile) -> Remembered {
+pub(crate) fn load(config: &DiskConfig, state: &StateFile) -> SavedLogs {
     let subsystem = config.subsystem.to_string();
     let controllers: Vec<_> = config.discovery.iter().map(|address| address.address().clone()).collect();
-    let found = state.get(SECTION).filter(|found: &Remembered| found.subsystem == subsystem);
+    let found = state.get(SECTION).filter(|found: &SavedLogs| found.subsystem == subsystem);
     let mut logs = found.as_ref().map_or_else(Vec::new, |found| found.logs.clone());
     let is_unchanged = found.is_some_and(|found| found.controllers == controllers);
     logs.retain(|log| is_unchanged || controllers.contains(&log.address));
-    Remembered { subsystem, controllers, logs }
+    SavedLogs { subsystem, controllers, logs }
 }
 
-impl Remembered {
+impl SavedLogs {
     /// The paths, some perhaps twice.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &PathAddress> {
         self.logs.iter().flat_map(|log| &log.paths)
