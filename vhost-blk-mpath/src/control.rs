@@ -96,7 +96,7 @@ type PendingChange = (Arc<Subsystem>, Vec<oneshot::Receiver<()>>);
 impl Daemon {
     /// Has refused paths connect again. They may lead to a namespace that their disk may use now.
     async fn retry_refused(&self, subsystem: &Arc<Subsystem>) -> Result<(), ControlError> {
-        let refused = |path: &PathStatus| path.shown() == PathState::Refused;
+        let refused = |path: &PathStatus| path.api_state() == PathState::Refused;
         let reference = |path: &PathStatus| PathRef { disk: subsystem.name().into(), index: path.id.0 };
         let paths: Vec<_> = subsystem.state().paths().filter(|path| refused(path)).map(reference).collect();
         wait_for_threads(actions::apply(&[Arc::clone(subsystem)], &paths, PathAction::Enable, false)?).await
@@ -166,7 +166,7 @@ impl Control for Daemon {
                     address: status.address.clone(),
                     transport: status.address.transport(),
                     origin: status.origin,
-                    state: status.shown(),
+                    state: status.api_state(),
                     since: utc(status.since),
                     waits_for: waits_for(&subsystem, status, stats),
                     unusable: status.unusable(DiskId(0), usable),
@@ -181,7 +181,7 @@ impl Control for Daemon {
                     controller: status.controller.clone(),
                     tls_suite: status.suite.map(|suite| suite.name().to_owned()),
                     authentication: status.authentication.clone(),
-                    connections: status.connections.as_ref().map_or_else(Vec::new, Connections::shown),
+                    connections: status.connections.as_ref().map_or_else(Vec::new, Connections::for_api),
                     connections_error: status.connections.as_ref().and_then(Connections::error),
                     window: PathWindow {
                         ios: subsystem.config.window.ios.get(),
@@ -203,7 +203,7 @@ impl Control for Daemon {
                     read: class(OpClass::Read),
                     write: class(OpClass::Write),
                     other: class(OpClass::Other),
-                    injections: status.injections.iter().map(PathInjection::shown).collect(),
+                    injections: status.injections.iter().map(PathInjection::for_api).collect(),
                 });
             }
         }
@@ -314,7 +314,7 @@ impl Control for Daemon {
     }
 
     async fn configuration(&self) -> Result<types::Configuration, ControlError> {
-        Ok(self.configuration.shown(&self.disks))
+        Ok(self.configuration.for_api(&self.disks))
     }
 
     async fn reload(&self, dry_run: bool, force: bool) -> Result<Reload, ControlError> {
@@ -371,7 +371,7 @@ fn waits_for(subsystem: &Subsystem, status: &PathStatus, stats: Option<&PathStat
     if status.is_removing() && !status.is_draining() {
         return vec![WaitsFor::AnotherPath];
     }
-    if !matches!(status.shown(), PathState::Draining | PathState::Removing) {
+    if !matches!(status.api_state(), PathState::Draining | PathState::Removing) {
         return Vec::new();
     }
     let in_flight = stats.is_some_and(|stats| stats.classes.iter().any(|class| class.in_flight > 0));

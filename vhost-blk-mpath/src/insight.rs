@@ -70,7 +70,7 @@ fn describe_path(subsystem: &Subsystem, disk: DiskId, verdict: &PathVerdict) -> 
     Some(ExplainedPath {
         index: verdict.path.0,
         address: status.address.clone(),
-        state: status.shown(),
+        state: status.api_state(),
         reason,
         left_us: left.map(|left| left.as_micros() as u64),
         ana_state,
@@ -78,7 +78,7 @@ fn describe_path(subsystem: &Subsystem, disk: DiskId, verdict: &PathVerdict) -> 
         in_flight: verdict.in_flight,
         in_flight_bytes: verdict.in_flight_bytes,
         suspect: verdict.is_suspect,
-        injections: status.injections.iter().map(PathInjection::shown).collect(),
+        injections: status.injections.iter().map(PathInjection::for_api).collect(),
         detail: status.unusable(disk, &subsystem.disk(disk).shared.usable),
     })
 }

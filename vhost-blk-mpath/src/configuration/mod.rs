@@ -39,7 +39,7 @@ impl Configuration {
     }
 
     /// The configuration as the API shows it.
-    pub(crate) fn shown(&self, disks: &Disks) -> types::Configuration {
+    pub(crate) fn for_api(&self, disks: &Disks) -> types::Configuration {
         types::Configuration {
             file: self.file.as_ref().map(|file| file.display().to_string()),
             given: self.given().clone(),

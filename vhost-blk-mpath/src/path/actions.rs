@@ -107,8 +107,8 @@ fn check(
             }
         }
         PathAction::Reset => {
-            if let Some(path) = meant_paths().find(|path| path.shown() == PathState::Disabled) {
-                return Err(ControlError::NotResettable(subsystem.path_ref(path.id), path.shown()));
+            if let Some(path) = meant_paths().find(|path| path.api_state() == PathState::Disabled) {
+                return Err(ControlError::NotResettable(subsystem.path_ref(path.id), path.api_state()));
             }
         }
     }
@@ -126,6 +126,6 @@ pub(crate) fn takes_the_last(state: &State, disks: usize, meant: impl Fn(PathId)
     };
     let of_disk = (0..disks as u16).map(DiskId).find(|disk| takes_the_last(&|path| path.is_usable(*disk)));
     of_disk.or_else(|| {
-        takes_the_last(&|path| !path.is_draining() && path.shown() != PathState::Refused).then_some(DiskId(0))
+        takes_the_last(&|path| !path.is_draining() && path.api_state() != PathState::Refused).then_some(DiskId(0))
     })
 }

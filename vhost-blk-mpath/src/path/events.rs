@@ -37,7 +37,7 @@ impl Subsystem {
             message.push_str("; ");
             message.push_str(suite.name());
         }
-        let authentication = authenticated.map(path_status::shown);
+        let authentication = authenticated.map(path_status::for_api);
         if let Some(shown) = &authentication {
             message.push_str("; ");
             message.push_str(&shown.to_string());

@@ -68,7 +68,7 @@ impl Subsystem {
         let mut state = self.state();
         let name = || self.config.name.to_string();
         if let Some(there) = state.paths().find(|path| path.address == address) {
-            return Err(AddPathError::Exists { disk: name(), index: there.id.0, address, state: there.shown() });
+            return Err(AddPathError::Exists { disk: name(), index: there.id.0, address, state: there.api_state() });
         }
         let added = self.change_paths(&mut state, |state| state.insert(address.clone(), origin).map(|path| path.id));
         let path = added.ok_or_else(|| AddPathError::TooMany(name()))?;

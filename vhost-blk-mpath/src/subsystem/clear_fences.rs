@@ -30,7 +30,7 @@ impl Subsystem {
         DiskFences {
             disk: disk.name().into(),
             record: self.records.file(index).display().to_string(),
-            fences: held.iter().map(|fence| self.shown_fence(fence, now)).collect(),
+            fences: held.iter().map(|fence| self.fence_for_api(fence, now)).collect(),
             inherited,
             guest_of: self.guest_of(disk),
             lost_writes: self.has_lost_writes(disk),
@@ -43,7 +43,7 @@ impl Subsystem {
         of_path.filter_map(|fence| fence.lifts_at).max().map(|at| at.saturating_duration_since(Instant::now()))
     }
 
-    fn shown_fence(&self, fence: &HeldFence, now: Instant) -> PathFence {
+    fn fence_for_api(&self, fence: &HeldFence, now: Instant) -> PathFence {
         let lifts_by = [
             (fence.lifts_at.is_some(), FenceLift::Time),
             (fence.lifts_at.is_none(), FenceLift::Drain),

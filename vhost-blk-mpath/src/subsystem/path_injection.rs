@@ -43,7 +43,7 @@ impl PathInjection {
     }
 
     /// The injection as the API shows it.
-    pub(crate) fn shown(&self) -> InjectionInForce {
+    pub(crate) fn for_api(&self) -> InjectionInForce {
         let left = |timer: &Timer| timer.ends.saturating_duration_since(Instant::now());
         // Rounded up, so that 0 is never shown.
         let ends_in_ms = self.timer.as_ref().map(|timer| left(timer).as_millis() as u64 + 1);

@@ -46,7 +46,7 @@ pub(crate) struct PathStatus {
     pub(crate) id: PathId,
     pub(crate) address: PathAddress,
     pub(crate) origin: Origin,
-    /// Never [`PathState::Draining`] or [`PathState::Removing`]: see [`PathStatus::shown`].
+    /// Never [`PathState::Draining`] or [`PathState::Removing`]: see [`PathStatus::api_state`].
     pub(crate) state: PathState,
     /// When the shown state began.
     pub(crate) since: SystemTime,
@@ -106,7 +106,7 @@ impl PathLosses {
 }
 
 /// An authentication, as the API shows it.
-pub(crate) fn shown(Authenticated { hash, group, bidirectional }: Authenticated) -> PathAuthentication {
+pub(crate) fn for_api(Authenticated { hash, group, bidirectional }: Authenticated) -> PathAuthentication {
     let sides = if bidirectional { AuthenticatedSides::Bidirectional } else { AuthenticatedSides::Host };
     PathAuthentication { sides, hash: hash.to_string(), dh_group: group.to_string() }
 }
@@ -156,7 +156,7 @@ impl PathStatus {
     }
 
     /// The state as the API shows it. A path whose removal is held is in use.
-    pub(crate) fn shown(&self) -> PathState {
+    pub(crate) fn api_state(&self) -> PathState {
         if self.is_removing() && self.is_draining() {
             PathState::Removing
         } else if self.state == PathState::Live && self.is_draining() {
@@ -210,7 +210,7 @@ impl PathStatus {
 
     /// Why requests of this disk cannot go there now. `None` if they can.
     pub(crate) fn unusable(&self, disk: DiskId, paths: &UsablePaths) -> Option<String> {
-        let state = self.shown();
+        let state = self.api_state();
         if state != PathState::Live {
             // A path is given up for the error of its last attempt.
             let last = self.last_error.as_ref().filter(|_| state == PathState::GaveUp).map(|(error, _)| &**error);
@@ -266,9 +266,9 @@ impl PathStatus {
     }
 
     fn change(&mut self, change: impl FnOnce(&mut Self)) {
-        let before = self.shown();
+        let before = self.api_state();
         change(self);
-        if self.shown() != before {
+        if self.api_state() != before {
             (self.since, self.failed_in_state) = (SystemTime::now(), false);
         }
     }
@@ -343,7 +343,7 @@ impl State {
 
     /// Whether any path is live or may become live. True without paths, because one may be added.
     pub(crate) fn paths_expected(&self) -> bool {
-        let mut staying = self.paths().filter(|path| path.shown() != PathState::Removing).peekable();
+        let mut staying = self.paths().filter(|path| path.api_state() != PathState::Removing).peekable();
         staying.peek().is_none() || staying.any(|path| path.is_expected(self.was_live))
     }
 }

@@ -77,7 +77,7 @@ impl Connections {
     }
 
     /// The last state for the API.
-    pub(crate) fn shown(&self) -> Vec<types::Connection> {
+    pub(crate) fn for_api(&self) -> Vec<types::Connection> {
         let connections = self.last.iter().flatten().map(|(queue, connection)| types::Connection {
             queue: *queue,
             fallback: is_fallback(connection),
@@ -225,7 +225,7 @@ mod tests {
         let tcp = |cookie, state| Connection { mptcp: None, ..connection(cookie, false, &[(0, state)]) };
         assert_eq!(messages(&mut of, &[tcp(7, UP), tcp(9, UP)]), [""; 0]);
         assert_eq!(messages(&mut of, &[tcp(7, State::Closing)]), [""; 0]);
-        let shown = of.shown();
+        let shown = of.for_api();
         assert_eq!(
             (shown.len(), shown[0].fallback, shown[0].subflows_max, shown[0].subflows.len()),
             (1, false, None, 1)
@@ -261,15 +261,15 @@ mod tests {
         assert_eq!(said.len(), 1);
         assert!(said[0].starts_with("mptcp-fallback: 1 of 2 connections are plain TCP"), "{said:?}");
         assert_eq!(messages(&mut of, &fallen), [""; 0]);
-        assert_eq!(of.shown().iter().filter(|connection| connection.fallback).count(), 1);
+        assert_eq!(of.for_api().iter().filter(|connection| connection.fallback).count(), 1);
     }
 
     #[test]
     fn the_last_state_is_shown_with_the_error_since() {
         let mut of = over("mptcp", &[7, 9]);
-        assert_eq!((of.shown(), of.error()), (vec![], None));
+        assert_eq!((of.for_api(), of.error()), (vec![], None));
         messages(&mut of, &[connection(9, false, &[(3, UP), (4, State::Closing)])]);
-        let shown = of.shown();
+        let shown = of.for_api();
         assert_eq!((shown.len(), shown[0].queue, shown[0].subflows_max, shown[0].subflows.len()), (1, 1, Some(8), 2));
         let expected = types::Subflow {
             local: ([10, 77, 3, 1], 40_000).into(),
@@ -288,6 +288,6 @@ mod tests {
         };
         assert_eq!(shown[0].subflows[0], expected);
         assert_eq!(of.update(&Err("no".into())), []);
-        assert_eq!((of.error().as_deref(), of.shown()), (Some("no"), shown));
+        assert_eq!((of.error().as_deref(), of.for_api()), (Some("no"), shown));
     }
 }

@@ -13,7 +13,7 @@
 //! In a packed ring, used descriptors overwrite available ones. So the log keeps a copy of each descriptor in flight. A
 //! chain is a list of `num` entries, from its head over `next` to `last`. All other entries are in the free list. It
 //! starts at `free_head` and ends with a `next` outside the log. Free list and used position exist twice: after the
-//! current batch is shown, and before.
+//! current batch is published, and before.
 //!
 //! Each line below is one store. The process may end after any of them. The right column is the state of the chain
 //! then, as the next queue finds it. All fields of a line are in one 64-bit word, so that a wrap counter always belongs
@@ -27,7 +27,7 @@
 //!  completed:  (id and length in the ring)    in flight
 //!  published:  last.next = free_head          in flight, for each of the batch: the `next` of a chain's last entry is not used
 //!              free_head                      in flight: old_free_head counts
-//!              used_idx, used_wrap_counter    in flight, as the driver was not shown the first of the batch. The next queue
+//!              used_idx, used_wrap_counter    in flight, as the first of the batch was not published. The next queue
 //!              (the ring's other flags)         clears the ring's flags of the others, and restores free_head and used_idx
 //!              (the ring's first flags)       used, all of the batch at once: the old values follow the new ones
 //!              head.inflight = 0              the same, for each of the batch
@@ -35,7 +35,7 @@
 //!              old_used_idx, …_wrap_counter   used, and finished
 //! ```
 //!
-//! The first of a batch was shown if its descriptor in the ring, at the old used position, is no longer available. A
+//! The first of a batch was published if its descriptor in the ring, at the old used position, is no longer available. A
 //! driver that has seen it can make that descriptor available once more, with the other wrap counter. It cannot do so
 //! twice without another batch.
 //!
@@ -202,15 +202,15 @@ impl PackedLog {
         Ok(())
     }
 
-    /// The used positions before and after a batch that an earlier queue may have shown to the driver.
+    /// The used positions before and after a batch that an earlier queue may have published.
     pub(crate) fn batch(&self) -> Option<(Cursor, Cursor)> {
         (self.old_used != self.used).then_some((self.old_used, self.used))
     }
 
-    /// Finishes that batch if it was `shown`, and undoes it otherwise. Returns the used position, and the number of
+    /// Finishes that batch if it was `published`, and undoes it otherwise. Returns the used position, and the number of
     /// descriptors in flight behind it.
-    pub(crate) fn resume(&mut self, shown: bool) -> Result<(Cursor, u16), InflightError> {
-        if shown {
+    pub(crate) fn resume(&mut self, published: bool) -> Result<(Cursor, u16), InflightError> {
+        if published {
             (self.old_free_head, self.old_used) = (self.free_head, self.used);
         } else {
             (self.free_head, self.used) = (self.old_free_head, self.old_used);
@@ -328,7 +328,7 @@ impl PackedLog {
         (RawPackedDescriptor { addr, len, id, flags }, self.entries[usize::from(entry)].next)
     }
 
-    /// Records that the chains with these heads are about to be shown as used, up to the position `used`.
+    /// Records that the chains with these heads are about to be published as used, up to the position `used`.
     pub(crate) fn begin_batch(&mut self, heads: impl Iterator<Item = u16>, used: Cursor) {
         for head in heads {
             let last = self.entries[usize::from(head)].last;
@@ -341,7 +341,7 @@ impl PackedLog {
         self.store_used();
     }
 
-    /// Records that the batch was shown.
+    /// Records that the batch was published.
     pub(crate) fn end_batch(&mut self, heads: impl Iterator<Item = u16>) {
         for head in heads {
             self.entries[usize::from(head)].in_flight = false;

@@ -10,7 +10,7 @@
 //! ```text
 //!      published         next_used       next_available
 //!          │ returned,      │ taken, not    │ not looked at yet, or
-//!          │ not yet shown  │ returned      │ the driver's
+//!          │ not published  │ returned      │ the driver's
 //!   ───────┴────────────────┴───────────────┴──────────────────────►
 //! ```
 
@@ -92,7 +92,7 @@ pub(super) struct PackedRing {
     /// Position of the next chain, and of the next used descriptor.
     next_available: Cursor,
     next_used: Cursor,
-    /// Chains that are returned and not yet shown.
+    /// Chains that are returned and not yet published.
     unpublished: Vec<Unpublished>,
     /// Chains that are taken and not published as used, and the descriptors that they take up.
     outstanding: u16,
@@ -178,14 +178,14 @@ impl PackedRing {
         let (mut log, is_new) = PackedLog::open(area, self.size, self.next_used)?;
         if !is_new {
             let batch = log.batch();
-            let shown = |before: Cursor| !before.is_available(self.flags(before.index, Ordering::Acquire));
-            let shown = batch.is_some_and(|(before, _)| shown(before));
+            let published = |before: Cursor| !before.is_available(self.flags(before.index, Ordering::Acquire));
+            let published = batch.is_some_and(|(before, _)| published(before));
             if let Some((before, after)) = batch
-                && !shown
+                && !published
             {
                 self.take_back(before, after);
             }
-            let (used, in_flight) = log.resume(shown)?;
+            let (used, in_flight) = log.resume(published)?;
             (self.next_used, self.next_available) = (used, used.plus(in_flight, self.size));
             self.outstanding_descriptors = in_flight;
             // The earlier process may have ended between a write and its mark.

@@ -144,7 +144,7 @@ fn requests_that_are_not_resubmitted_stay_in_the_log() {
     }
 }
 
-/// A server may be killed after it has shown a completion and before it has signalled it.
+/// A server may be killed after it has published a completion and before it has signalled it.
 #[test]
 fn a_driver_is_signalled_when_the_next_server_starts() {
     let server = Server::start(geometry());

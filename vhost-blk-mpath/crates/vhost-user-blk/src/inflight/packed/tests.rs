@@ -87,18 +87,18 @@ fn the_log_has_the_documented_layout() {
 }
 
 #[test]
-fn a_batch_counts_if_it_was_shown() {
-    for shown in [false, true] {
+fn a_batch_counts_if_it_was_published() {
+    for published in [false, true] {
         let file = Log::new();
         let (mut log, _) = file.open(at(3, false)).unwrap();
         (0..3).for_each(|i| _ = log.record_taken(chain(1 + i % 2, 10 * i)));
         log.begin_batch([1, 0].into_iter(), at(1, true));
         let (mut log, is_new) = file.open(at(0, true)).unwrap();
         assert_eq!((is_new, log.batch()), (false, Some((at(3, false), at(1, true)))));
-        let expected = if shown { (at(1, true), 1) } else { (at(3, false), 4) };
-        assert_eq!(log.resume(shown), Ok(expected));
+        let expected = if published { (at(1, true), 1) } else { (at(3, false), 4) };
+        assert_eq!(log.resume(published), Ok(expected));
         let ids: Vec<_> = std::iter::from_fn(|| log.resubmit()).map(|chain| chain.id).collect();
-        assert_eq!(ids, if shown { vec![20] } else { vec![0, 11, 20] });
+        assert_eq!(ids, if published { vec![20] } else { vec![0, 11, 20] });
         // The next queue finds the batch finished.
         let (mut log, _) = file.open(at(0, true)).unwrap();
         assert_eq!((log.batch(), log.resume(true)), (None, Ok(expected)));

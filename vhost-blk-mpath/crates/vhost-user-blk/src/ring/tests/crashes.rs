@@ -258,7 +258,7 @@ fn kill_once(scenario: Scenario) {
         let mut world = World::new(scenario);
         let survived = killed_after(stores, || world.live()).is_some();
         if !survived {
-            // The batches of the next device have another size than the one that may be half shown.
+            // The batches of the next device have another size than the one that may be half published.
             world.scenario.batch = if scenario.batch == 1 { 2 } else { 1 };
             world.meanwhile();
             world.live();

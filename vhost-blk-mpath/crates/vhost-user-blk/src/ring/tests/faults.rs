@@ -60,7 +60,7 @@ impl World {
 #[test]
 fn chains_that_the_driver_was_not_shown_stay_in_flight() {
     for format in FORMATS {
-        for cut_off in [None, Some("before the completion"), Some("before it is shown")] {
+        for cut_off in [None, Some("before the completion"), Some("before it is published")] {
             let mut world = World::new(format, 0);
             let mut queue = world.queue().unwrap();
             world.submit(0);
@@ -72,7 +72,7 @@ fn chains_that_the_driver_was_not_shown_stay_in_flight() {
             };
             cut_off_now("before the completion");
             queue.complete(request.token, BlkStatus::Ok);
-            cut_off_now("before it is shown");
+            cut_off_now("before it is published");
             queue.publish();
             assert_eq!(
                 (world.is_in_flight(), queue.has_faulted()),

@@ -73,7 +73,7 @@ fn nothing_is_marked_before_it_is_written() {
 
 /// Each used descriptor is in a page of its own. The flags that show them are written last.
 #[test]
-fn used_descriptors_are_marked_when_they_are_shown() {
+fn used_descriptors_are_marked_when_they_are_published() {
     let mut driver = TestDriver::new(1024, PACKED);
     driver.start_at(255);
     driver.header(HEADER, 0, 8);

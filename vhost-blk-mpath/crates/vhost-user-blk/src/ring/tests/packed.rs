@@ -53,7 +53,7 @@ fn a_full_ring_is_taken_and_returned() {
         for request in requests {
             queue.complete(request.token, BlkStatus::Ok);
         }
-        assert!(queue.pop().unwrap().is_none(), "nothing was shown yet");
+        assert!(queue.pop().unwrap().is_none(), "nothing is available yet");
         queue.publish();
         assert_eq!(driver.used().iter().map(|used| used.0).collect::<Vec<_>>(), [3, 1, 2, 0]);
         assert!(driver.is_idle());
