@@ -258,7 +258,7 @@ impl Control for Daemon {
         wait_for_threads(waits).await
     }
 
-    async fn steer(&self, paths: &[PathRef], action: PathAction, force: bool) -> Result<(), ControlError> {
+    async fn act_on_paths(&self, paths: &[PathRef], action: PathAction, force: bool) -> Result<(), ControlError> {
         for path in paths {
             self.subsystem(&path.disk)?;
         }

@@ -3,7 +3,7 @@
 use clap::Subcommand;
 use mpath_api::client::{Client, ClientError};
 use mpath_api::types::{
-    AddPath, AnaState, InjectionInForce, OpStats, Path, PathAction, PathSelector, PathSharer, SteerPaths,
+    ActOnPaths, AddPath, AnaState, InjectionInForce, OpStats, Path, PathAction, PathSelector, PathSharer,
 };
 use mpath_config::PathAddress;
 
@@ -115,9 +115,9 @@ impl Command {
                 return remove(client, output, &client.path(path, disk.disk.as_deref())?, *force);
             }
         };
-        let wanted = SteerPaths { path: path.clone(), disk: disk.disk.clone(), action, force };
+        let wanted = ActOnPaths { path: path.clone(), disk: disk.disk.clone(), action, force };
         let shown = if action == PathAction::Reset { resets } else { for_people };
-        Ok(output.print(&client.steer(&wanted)?, |paths| shown(paths))?)
+        Ok(output.print(&client.act_on_paths(&wanted)?, |paths| shown(paths))?)
     }
 }
 

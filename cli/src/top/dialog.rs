@@ -2,7 +2,7 @@
 //!
 //! Keys: what they choose, ask and change.
 
-use mpath_api::types::{InjectedStatus, Injection, Path, PathAction, PathSelector, SetInjection, SteerPaths};
+use mpath_api::types::{ActOnPaths, InjectedStatus, Injection, Path, PathAction, PathSelector, SetInjection};
 use mpath_config::PolicyKind;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
@@ -23,7 +23,7 @@ pub(super) enum Change {
         path: PathSelector,
         disk: String,
     },
-    Steer(SteerPaths),
+    Act(ActOnPaths),
 }
 
 /// A step of the driver after a key.
@@ -134,7 +134,7 @@ impl State {
         match key {
             'i' => self.dialog = Some(Dialog::Kind { target, chosen: 0 }),
             'c' => return Step::Ask(Change::Clear { path: target.selector, disk: target.disk }),
-            'e' => return Step::Ask(steer(target, PathAction::Enable, false)),
+            'e' => return Step::Ask(act(target, PathAction::Enable, false)),
             'd' => return self.take_out(path, PathAction::Drain),
             'D' => return self.take_out(path, PathAction::Disable),
             'r' => {
@@ -142,7 +142,7 @@ impl State {
                     "reset {}? Writes in flight wait for the fence, and unflushed writes may fail the next flush.",
                     target.named()
                 );
-                self.ask(question, steer(target, PathAction::Reset, false));
+                self.ask(question, act(target, PathAction::Reset, false));
             }
             _ => (),
         }
@@ -154,11 +154,11 @@ impl State {
         let target = Target::of(path);
         let disks = self.last_usable_of(path);
         if disks.is_empty() {
-            return Step::Ask(steer(target, action, false));
+            return Step::Ask(act(target, action, false));
         }
         let question =
             format!("{action} {}? No usable path is left for {}: I/O waits.", target.named(), disks.join(", "));
-        self.ask(question, steer(target, action, true));
+        self.ask(question, act(target, action, true));
         Step::Nothing
     }
 
@@ -257,8 +257,8 @@ fn harm(injection: &Injection) -> Option<&'static str> {
     }
 }
 
-fn steer(target: Target, action: PathAction, force: bool) -> Change {
-    Change::Steer(SteerPaths { path: target.selector, disk: Some(target.disk), action, force })
+fn act(target: Target, action: PathAction, force: bool) -> Change {
+    Change::Act(ActOnPaths { path: target.selector, disk: Some(target.disk), action, force })
 }
 
 /// The entry of a list to which a key moves.

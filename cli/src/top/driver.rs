@@ -152,8 +152,8 @@ fn change(client: &Client, change: &Change) -> Result<String, ClientError> {
             0 => format!("{disk} {path}: no injection to clear"),
             cleared => format!("{disk} {path}: injections cleared: {cleared}"),
         },
-        Change::Steer(wanted) => {
-            client.steer(wanted)?;
+        Change::Act(wanted) => {
+            client.act_on_paths(wanted)?;
             format!("{} {}: {} done", disk(&wanted.disk), wanted.path, wanted.action)
         }
     })

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use mpath_api::types::{
-    AnaState, Condition, Disk, Event, EventKind, EventPath, Events, Path, PathAction, PathCounts, PathSelector,
-    PathSharer, PathState, Status, SteerPaths,
+    ActOnPaths, AnaState, Condition, Disk, Event, EventKind, EventPath, Events, Path, PathAction, PathCounts,
+    PathSelector, PathSharer, PathState, Status,
 };
 use mpath_config::PolicyKind;
 use ratatui::Terminal;
@@ -235,20 +235,20 @@ fn an_injection_has_the_options_of_the_command() {
 
 #[test]
 fn a_path_is_drained_at_once_unless_it_is_the_last_usable_one() {
-    let steer = |index: u16, action, force| {
+    let act = |index: u16, action, force| {
         let path = PathSelector::Address(look().paths[usize::from(index)].address.clone());
-        Step::Ask(Change::Steer(SteerPaths { path, disk: Some("disk0".into()), action, force }))
+        Step::Ask(Change::Act(ActOnPaths { path, disk: Some("disk0".into()), action, force }))
     };
     let mut state = state();
     press(&mut state, "\tj");
-    assert_eq!(press(&mut state, "d"), steer(1, PathAction::Drain, false));
-    assert_eq!(press(&mut state, "e"), steer(1, PathAction::Enable, false));
+    assert_eq!(press(&mut state, "d"), act(1, PathAction::Drain, false));
+    assert_eq!(press(&mut state, "e"), act(1, PathAction::Enable, false));
     press(&mut state, "k");
     assert_eq!((press(&mut state, "d"), press(&mut state, "n")), (Step::Nothing, Step::Nothing));
     press(&mut state, "D");
     assert!(screen(&state, 80, 24).contains("No usable path is left for"), "{}", screen(&state, 80, 24));
-    assert_eq!(press(&mut state, "y"), steer(0, PathAction::Disable, true));
-    assert_eq!((press(&mut state, "r"), press(&mut state, "y")), (Step::Nothing, steer(0, PathAction::Reset, false)));
+    assert_eq!(press(&mut state, "y"), act(0, PathAction::Disable, true));
+    assert_eq!((press(&mut state, "r"), press(&mut state, "y")), (Step::Nothing, act(0, PathAction::Reset, false)));
 }
 
 #[test]

@@ -233,7 +233,7 @@ impl Control for Fake {
         Ok(())
     }
 
-    async fn steer(&self, wanted: &[PathRef], action: PathAction, force: bool) -> Result<(), ControlError> {
+    async fn act_on_paths(&self, wanted: &[PathRef], action: PathAction, force: bool) -> Result<(), ControlError> {
         if action == PathAction::Reset {
             // Path 1 counts as disabled.
             return match wanted.iter().find(|path| path.index == 1).cloned() {

@@ -12,7 +12,7 @@ mod fake;
 mod insight;
 mod paths;
 mod screen;
-mod steering;
+mod settings;
 mod terminal;
 mod top;
 mod usage;

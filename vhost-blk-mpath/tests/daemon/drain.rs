@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use mpath_api::types::{PathAction, PathSelector, SteerPaths};
+use mpath_api::types::{ActOnPaths, PathAction, PathSelector};
 use vublk_bench::request::Status;
 
 use crate::support::{Daemon, Disk, PATIENCE, Target, eventually};
@@ -35,7 +35,10 @@ impl InDoubt {
 
     fn reset(&self) {
         let path = PathSelector::Index(0);
-        self.daemon.api.steer(&SteerPaths { path, disk: None, action: PathAction::Reset, force: false }).unwrap();
+        self.daemon
+            .api
+            .act_on_paths(&ActOnPaths { path, disk: None, action: PathAction::Reset, force: false })
+            .unwrap();
     }
 
     /// Whether the log says that this has lifted the fence.

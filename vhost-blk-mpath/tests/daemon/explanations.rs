@@ -6,8 +6,8 @@ use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use mpath_api::types::{
-    AddPath, Decision, ExplainedPath, Explanation, Injection, NextRequest, PathAction, PathReason, PathSelector,
-    SetInjection, SteerPaths, ThreadExplanation, Waiting,
+    ActOnPaths, AddPath, Decision, ExplainedPath, Explanation, Injection, NextRequest, PathAction, PathReason,
+    PathSelector, SetInjection, ThreadExplanation, Waiting,
 };
 use mpath_config::{DiskConfig, WindowConfig};
 use mpath_core::PolicyKind;
@@ -74,8 +74,8 @@ impl Stage {
         self.inject(path, Injection { stall: true, ..Injection::default() });
     }
 
-    fn steer(&self, path: PathSelector, action: PathAction) {
-        self.daemon.api.steer(&SteerPaths { path, disk: None, action, force: true }).unwrap();
+    fn act(&self, path: PathSelector, action: PathAction) {
+        self.daemon.api.act_on_paths(&ActOnPaths { path, disk: None, action, force: true }).unwrap();
     }
 
     fn lose(&self, path: usize) {
@@ -158,13 +158,13 @@ const SITUATIONS: [Situation; 30] = [
     Situation {
         name: "the operator has drained the path",
         flags: "--policy numa",
-        stage: |stage| stage.steer(FIRST, PathAction::Drain),
+        stage: |stage| stage.act(FIRST, PathAction::Drain),
         says: &["read takes path 1", "read not over path 0: draining"],
     },
     Situation {
         name: "the operator has disabled the path",
         flags: "--policy numa",
-        stage: |stage| stage.steer(FIRST, PathAction::Disable),
+        stage: |stage| stage.act(FIRST, PathAction::Disable),
         says: &["read takes path 1", "read not over path 0: down, disabled"],
     },
     Situation {
@@ -259,7 +259,7 @@ const SITUATIONS: [Situation; 30] = [
         name: "a larger request goes first",
         flags: "--policy numa --suspect-timeout 60s --window-bytes 65536",
         stage: |stage| {
-            stage.steer(PathSelector::Index(1), PathAction::Drain);
+            stage.act(PathSelector::Index(1), PathAction::Drain);
             stage.stall(FIRST);
             stage.guest.submit_write(1, 0, 7);
             stage.guest.submit(2, Request { kind: Kind::Write, offset: 0, len: 64 << 10 }, &[7; 64 << 10]);

@@ -6,8 +6,8 @@
 use std::time::{Duration, Instant};
 
 use mpath_api::types::{
-    AddPath, Condition, Disk as DiskStatus, EventKind, GuestErrorReason, InjectedStatus, Injection, Path, PathAction,
-    PathSelector, SetInjection, SteerPaths,
+    ActOnPaths, AddPath, Condition, Disk as DiskStatus, EventKind, GuestErrorReason, InjectedStatus, Injection, Path,
+    PathAction, PathSelector, SetInjection,
 };
 use mpath_target::{AnaState, NamespaceConfig};
 use rustix::process::Signal;
@@ -130,8 +130,8 @@ impl Stage {
     }
 }
 
-fn steer(action: PathAction, force: bool) -> SteerPaths {
-    SteerPaths { path: PathSelector::All, disk: None, action, force }
+fn act(action: PathAction, force: bool) -> ActOnPaths {
+    ActOnPaths { path: PathSelector::All, disk: None, action, force }
 }
 
 const FALLBACK: &str = "MPTCP falls back to plain TCP";
@@ -260,7 +260,7 @@ const CASES: [Case; 23] = [
         condition: Condition::Waiting,
         event: EventKind::DiskWaiting,
         metric: ("disk_condition", "condition=\"waiting\""),
-        stage: |stage| drop(stage.daemon().api.steer(&steer(PathAction::Drain, true)).unwrap()),
+        stage: |stage| drop(stage.daemon().api.act_on_paths(&act(PathAction::Drain, true)).unwrap()),
     },
     Case {
         fault: "the guest gets errors: no path in time",

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use mpath_api::types::{EventKind, PathAction, PathSelector, PathState, SteerPaths};
+use mpath_api::types::{ActOnPaths, EventKind, PathAction, PathSelector, PathState};
 use vublk_bench::request::{Kind, Request, Status};
 
 use crate::support::{Daemon, Disk, PATIENCE, TargetProcess, Verification, VerificationSetup, eventually};
@@ -265,16 +265,16 @@ fn a_grey_path_can_be_disabled_and_events_report_it() {
     // On a busy machine it may have been suspect before, and recovered.
     let before = recoveries();
     assert!(kinds().contains(&EventKind::PathSuspect));
-    let disable = SteerPaths { path: PathSelector::Index(0), disk: None, action: PathAction::Disable, force: false };
+    let disable = ActOnPaths { path: PathSelector::Index(0), disk: None, action: PathAction::Disable, force: false };
     let asked = Instant::now();
-    let state = rig.daemon.api.steer(&disable).unwrap()[0].state;
+    let state = rig.daemon.api.act_on_paths(&disable).unwrap()[0].state;
     println!("disabling a grey path was answered after {:?}", asked.elapsed());
     assert_eq!(state, PathState::Draining);
     assert_eq!(recoveries(), before);
     rig.targets[0].go_on();
     eventually("it is closed", || rig.daemon.paths()[0].state == PathState::Disabled);
     assert!(recoveries() > before, "{:?}", kinds());
-    rig.daemon.api.steer(&SteerPaths { action: PathAction::Enable, ..disable }).unwrap();
+    rig.daemon.api.act_on_paths(&ActOnPaths { action: PathAction::Enable, ..disable }).unwrap();
     eventually("it is live", || rig.daemon.is_live(0));
     verification.finish();
     assert!(!kinds().contains(&EventKind::PathLost), "{:?}", kinds());

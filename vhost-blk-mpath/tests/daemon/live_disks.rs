@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use mpath_api::client::{Client, ClientError};
 use mpath_api::types::{
-    ErrorCode, EventKind, PathAction, PathSelector, RemovedDisk, SetLimits, SetSettings, SteerPaths, WaitsFor,
+    ActOnPaths, ErrorCode, EventKind, PathAction, PathSelector, RemovedDisk, SetLimits, SetSettings, WaitsFor,
 };
 use mpath_config::{DiskConfig, Hedge, PolicyKind, SchedulerKind, SharerConfig};
 use mpath_target::NamespaceConfig;
@@ -212,13 +212,13 @@ fn force_removal(drain_fence: bool, next: &str) {
     // It does not forget unflushed writes either: it has the controller flush them before it closes the path.
     let path = daemon.paths().iter().position(|path| path.disk == next).unwrap();
     let disable =
-        SteerPaths { path: PathSelector::Index(0), disk: Some(next.into()), action: PathAction::Disable, force: true };
+        ActOnPaths { path: PathSelector::Index(0), disk: Some(next.into()), action: PathAction::Disable, force: true };
     let listener = usize::from(!elsewhere);
     target.set(listener, "black-hole=stall");
-    daemon.api.steer(&disable).unwrap();
+    daemon.api.act_on_paths(&disable).unwrap();
     eventually("the flush is under way", || daemon.paths()[path].waits_for == [WaitsFor::Flush]);
     target.set(listener, "black-hole=off");
-    daemon.api.steer(&SteerPaths { action: PathAction::Enable, ..disable }).unwrap();
+    daemon.api.act_on_paths(&ActOnPaths { action: PathAction::Enable, ..disable }).unwrap();
     let mut disk = Disk::connect_patiently(&daemon.place.file(next));
     assert_eq!((disk.write(0, 3), disk.read(0)), (Status::Ok, 3));
     assert!(begun.elapsed() >= Duration::from_secs(1), "it has waited for the fence: {:?}", begun.elapsed());

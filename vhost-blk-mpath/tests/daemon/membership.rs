@@ -208,7 +208,7 @@ fn the_removal_of_the_last_usable_path_is_held_and_enable_takes_it_back() {
     assert_eq!(disk.answer(PATIENCE), Some((1, Status::Ok)));
     assert_eq!(disk.write(8192, 2), Status::Ok, "the path is used");
     // The operator takes the removal back, and repeats it.
-    daemon.api.steer(&wanted(0, PathAction::Enable)).unwrap();
+    daemon.api.act_on_paths(&wanted(0, PathAction::Enable)).unwrap();
     assert!(waits().is_empty());
     assert_eq!(refusal(daemon.try_remove(0, false)).code, ErrorCode::LastPath);
     target.set(1, "listen=on");

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use mpath_api::client::{Client, ClientError, Position};
 use mpath_api::types::{
-    ErrorCode, Event, EventKind, PathAction, PathSelector, PathState, SetLimits, SetScheduler, SetSettings, SteerPaths,
+    ActOnPaths, ErrorCode, Event, EventKind, PathAction, PathSelector, PathState, SetLimits, SetScheduler, SetSettings,
 };
 use mpath_config::{PolicyKind, SchedulerKind};
 use rustix::process::Signal;
@@ -16,13 +16,13 @@ use crate::support::{Daemon, Disk, Target, Verification, VerificationSetup, even
 /// A busy machine makes no path suspect, and ends no association.
 const FLAGS: &str = "--policy round-robin --keep-alive-tmo 60 --suspect-timeout 60s --io-threads 2";
 
-pub(crate) fn wanted(path: u16, action: PathAction) -> SteerPaths {
-    SteerPaths { path: PathSelector::Index(path), disk: None, action, force: false }
+pub(crate) fn wanted(path: u16, action: PathAction) -> ActOnPaths {
+    ActOnPaths { path: PathSelector::Index(path), disk: None, action, force: false }
 }
 
 impl Daemon {
-    fn steer(&self, path: u16, action: PathAction) -> PathState {
-        let paths = self.api.steer(&wanted(path, action)).unwrap();
+    fn act(&self, path: u16, action: PathAction) -> PathState {
+        let paths = self.api.act_on_paths(&wanted(path, action)).unwrap();
         assert_eq!((paths.len(), paths[0].index), (1, path));
         paths[0].state
     }
@@ -49,7 +49,7 @@ fn each_path_in_turn_is_drained_disabled_and_enabled_under_load() {
     for cycle in 0..6_u16 {
         let path = cycle % 2;
         let index = usize::from(path);
-        assert_eq!(daemon.steer(path, PathAction::Drain), PathState::Draining);
+        assert_eq!(daemon.act(path, PathAction::Drain), PathState::Draining);
         eventually("reads and writes end there", || {
             let path = &daemon.paths()[index];
             path.read.in_flight + path.write.in_flight == 0
@@ -60,16 +60,16 @@ fn each_path_in_turn_is_drained_disabled_and_enabled_under_load() {
         let after = daemon.paths()[index].clone();
         assert_eq!((after.read.ios, after.write.ios), (before.read.ios, before.write.ios), "nothing new");
 
-        assert_ne!(daemon.steer(path, PathAction::Disable), PathState::Live);
+        assert_ne!(daemon.act(path, PathAction::Disable), PathState::Live);
         eventually("it is closed", || daemon.is(index, PathState::Disabled));
         let closed = daemon.paths()[index].clone();
         assert!(closed.cntlid.is_none() && closed.controller.is_none() && closed.last_error.is_none(), "{closed:?}");
         assert_eq!((closed.fenced, closed.errors()), (0, 0));
         verification.goes_on(300);
         assert!(daemon.is(index, PathState::Disabled), "it is not connected again");
-        assert_eq!(daemon.steer(path, PathAction::Drain), PathState::Disabled, "to drain it must not connect it");
+        assert_eq!(daemon.act(path, PathAction::Drain), PathState::Disabled, "to drain it must not connect it");
 
-        daemon.steer(path, PathAction::Enable);
+        daemon.act(path, PathAction::Enable);
         eventually("it is live again", || daemon.is_live(index));
         let before = daemon.paths()[index].ios();
         eventually("it is used again", || daemon.paths()[index].ios() > before + 50);
@@ -103,7 +103,7 @@ fn a_reset_path_is_back_at_once_and_its_writes_wait_for_the_fence() {
         verification.goes_on(300);
         let lives = |daemon: &Daemon| daemon.kinds(path).iter().filter(|kind| **kind == EventKind::PathLive).count();
         let (before, reset) = (lives(&daemon), Instant::now());
-        daemon.steer(path, PathAction::Reset);
+        daemon.act(path, PathAction::Reset);
         eventually("it is back", || daemon.is_live(index) && lives(&daemon) == before + 1);
         assert!(reset.elapsed() < Duration::from_secs(30), "the delay of 60 s is not waited for");
         verification.goes_on(300);
@@ -121,7 +121,7 @@ fn a_path_with_unflushed_writes_is_flushed_before_it_is_closed() {
     assert_eq!(disk.flush(), Status::Ok);
     assert_eq!(disk.write(0, 1), Status::Ok);
     let used = daemon.paths().iter().position(|path| path.write.ios == 1).unwrap();
-    daemon.steer(used as u16, PathAction::Disable);
+    daemon.act(used as u16, PathAction::Disable);
     eventually("it is closed", || daemon.is(used, PathState::Disabled));
     assert_eq!(disk.flush(), Status::Ok);
     assert_eq!(disk.read(0), 1);
@@ -133,28 +133,28 @@ fn the_last_path_is_taken_out_only_by_force_and_its_io_waits() {
     let daemon = Daemon::start(&target.addrs(), FLAGS);
     let verification = Verification::start(&daemon.socket(), VerificationSetup::default());
     verification.goes_on(100);
-    daemon.steer(0, PathAction::Disable);
+    daemon.act(0, PathAction::Disable);
     for action in [PathAction::Drain, PathAction::Disable] {
-        match daemon.api.steer(&wanted(1, action)).unwrap_err() {
+        match daemon.api.act_on_paths(&wanted(1, action)).unwrap_err() {
             ClientError::Refused(info) => assert_eq!(info.code, ErrorCode::LastPath, "{}", info.message),
             error => panic!("{error}"),
         }
         assert!(!daemon.is(1, PathState::Draining) && !daemon.is(1, PathState::Disabled));
     }
     // An action on several paths changes all of them or none.
-    daemon.steer(0, PathAction::Enable);
+    daemon.act(0, PathAction::Enable);
     eventually("it is live again", || daemon.is_live(0));
-    let all = SteerPaths { path: PathSelector::All, ..wanted(0, PathAction::Drain) };
-    daemon.api.steer(&all).unwrap_err();
+    let all = ActOnPaths { path: PathSelector::All, ..wanted(0, PathAction::Drain) };
+    daemon.api.act_on_paths(&all).unwrap_err();
     // The first path may still close for the earlier order, and connect again.
     assert!(!daemon.is(0, PathState::Draining) && !daemon.is(1, PathState::Draining));
 
-    daemon.api.steer(&SteerPaths { force: true, ..all }).unwrap();
+    daemon.api.act_on_paths(&ActOnPaths { force: true, ..all }).unwrap();
     eventually("I/O waits", || daemon.status().disks[0].queued > 0);
     assert!(daemon.is(0, PathState::Draining) && daemon.is(1, PathState::Draining));
-    daemon.steer(1, PathAction::Enable);
+    daemon.act(1, PathAction::Enable);
     verification.goes_on(300);
-    daemon.steer(0, PathAction::Enable);
+    daemon.act(0, PathAction::Enable);
     verification.finish();
 }
 
@@ -164,14 +164,14 @@ fn a_disabled_path_does_not_reconnect() {
     let daemon = Daemon::start(&target.addrs(), &format!("{FLAGS} --reconnect-delay 1"));
     target.stop_listener(0);
     eventually("it is lost", || daemon.is(0, PathState::Lost));
-    daemon.steer(0, PathAction::Disable);
+    daemon.act(0, PathAction::Disable);
     eventually("it is disabled", || daemon.is(0, PathState::Disabled));
     target.resume_listener(0).unwrap();
     std::thread::sleep(Duration::from_millis(1500));
     assert!(daemon.is(0, PathState::Disabled));
-    let refused = daemon.api.steer(&wanted(0, PathAction::Reset)).unwrap_err().to_string();
+    let refused = daemon.api.act_on_paths(&wanted(0, PathAction::Reset)).unwrap_err().to_string();
     assert!(refused.contains("cannot reset path 0") && refused.contains("it is disabled"), "{refused}");
-    daemon.steer(0, PathAction::Enable);
+    daemon.act(0, PathAction::Enable);
     eventually("it is live", || daemon.is_live(0));
 }
 
@@ -191,8 +191,8 @@ fn an_order_that_changes_nothing_is_no_event() {
         &|| drop(daemon.api.set(&limits.into()).unwrap()),
         &|| drop(daemon.api.set(&scheduler.clone().into()).unwrap()),
         &|| drop(daemon.api.set(&weight).unwrap()),
-        &|| assert_eq!(daemon.steer(0, PathAction::Drain), PathState::Draining),
-        &|| assert_eq!(daemon.steer(0, PathAction::Enable), PathState::Live),
+        &|| assert_eq!(daemon.act(0, PathAction::Drain), PathState::Draining),
+        &|| assert_eq!(daemon.act(0, PathAction::Enable), PathState::Live),
         &|| drop(daemon.api.set_injection(&inject(PathSelector::Index(0), Duration::from_millis(1))).unwrap()),
     ];
     for (index, order) in orders.iter().enumerate() {

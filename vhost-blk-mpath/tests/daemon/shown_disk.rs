@@ -139,7 +139,7 @@ fn a_path_to_another_namespace_is_refused_and_requests_wait() {
     assert!(daemon.paths().iter().all(|path| path.ios() == 0));
     // The right namespace is back.
     target.set(1, "uuid=1:own");
-    daemon.api.steer(&wanted(1, PathAction::Reset)).unwrap();
+    daemon.api.act_on_paths(&wanted(1, PathAction::Reset)).unwrap();
     goes_on(disk);
     assert_eq!(daemon.paths()[0].state, PathState::Refused);
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use mpath_api::types::{
-    Direction, GuestOperation, Injection, OpClass, PathAction, PathSelector, SetInjection, SetLimits, SlowRequest,
-    SteerPaths,
+    ActOnPaths, Direction, GuestOperation, Injection, OpClass, PathAction, PathSelector, SetInjection, SetLimits,
+    SlowRequest,
 };
 use vublk_bench::request::{Kind, Request, Status};
 
@@ -67,8 +67,8 @@ impl Rig {
         self.daemon.api.set(&limits.into()).unwrap();
     }
 
-    fn steer(&self, action: PathAction) {
-        self.daemon.api.steer(&SteerPaths { path: PathSelector::All, disk: None, action, force: true }).unwrap();
+    fn act(&self, action: PathAction) {
+        self.daemon.api.act_on_paths(&ActOnPaths { path: PathSelector::All, disk: None, action, force: true }).unwrap();
     }
 }
 
@@ -126,11 +126,11 @@ const DELAYS: [Delay; 7] = [
     Delay {
         stage: "no-path",
         read: |rig, n, time| {
-            rig.steer(PathAction::Drain);
+            rig.act(PathAction::Drain);
             rig.submit(1, Kind::Read, n);
             eventually("the read waits", || rig.daemon.status().disks[0].queued == 1);
             std::thread::sleep(time);
-            rig.steer(PathAction::Enable);
+            rig.act(PathAction::Enable);
             rig.answers(1);
         },
     },

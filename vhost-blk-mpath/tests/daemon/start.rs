@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mpath_api::types::{DiskState, EventKind, PathAction, PathSelector, PathState, Severity, SteerPaths};
+use mpath_api::types::{ActOnPaths, DiskState, EventKind, PathAction, PathSelector, PathState, Severity};
 use mpath_config::{Config, DiskConfig, NamespaceId};
 use mpath_target::{ListenerConfig, NamespaceConfig};
 use rustix::process::Signal;
@@ -143,8 +143,8 @@ fn a_second_writer_is_refused_and_the_first_is_served() {
     assert_eq!((state(&daemon, refused), waits.is_finished()), (DiskState::Starting, false));
     // Once the namespace is free, the operator can have the path tried again.
     daemon.api.remove_disk(&format!("disk-{}", 1 - refused), true).unwrap();
-    let reset = SteerPaths { path: PathSelector::Index(0), disk: None, action: PathAction::Reset, force: false };
-    daemon.api.steer(&reset).unwrap();
+    let reset = ActOnPaths { path: PathSelector::Index(0), disk: None, action: PathAction::Reset, force: false };
+    daemon.api.act_on_paths(&reset).unwrap();
     assert_eq!(waits.join().unwrap().read(0), 7);
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use std::{env, fs, thread};
 
 use mpath_api::client::{Client, ClientError};
-use mpath_api::types::{EventKind, PathAction, PathSelector, SteerPaths, Upgrade};
+use mpath_api::types::{ActOnPaths, EventKind, PathAction, PathSelector, Upgrade};
 use mpath_config::{Config, DiskConfig, SharerConfig};
 use rustix::process::{Pid, Signal, kill_process};
 use vublk_bench::request::Status;
@@ -339,7 +339,10 @@ fn a_path_out_of_use_is_not_used_again_by_an_upgrade() {
     let command = place.configured(vec![disk(&place, &target, 0)]);
     let daemon = place.spawn(command).ready();
     for (action, state) in [(PathAction::Drain, "draining"), (PathAction::Disable, "disabled")] {
-        daemon.api.steer(&SteerPaths { path: PathSelector::Index(1), disk: None, action, force: false }).unwrap();
+        daemon
+            .api
+            .act_on_paths(&ActOnPaths { path: PathSelector::Index(1), disk: None, action, force: false })
+            .unwrap();
         eventually("the path is out of use", || daemon.paths()[1].state.to_string() == state);
         let state = if state == "draining" { "drained" } else { state };
         is_refused(&daemon, &[&daemon.paths()[1].address.to_string(), state, "--force"]);
@@ -361,8 +364,8 @@ fn a_path_that_is_disabled_during_an_upgrade_is_not_used_again() {
     let api = daemon.place.api();
     let upgrade = thread::spawn(move || Client::new(&api, PATIENCE).unwrap().upgrade(false));
     eventually("the new process connects", || target.connections(0) > before);
-    let disable = SteerPaths { path: PathSelector::Index(1), disk: None, action: PathAction::Disable, force: false };
-    daemon.api.steer(&disable).unwrap();
+    let disable = ActOnPaths { path: PathSelector::Index(1), disk: None, action: PathAction::Disable, force: false };
+    daemon.api.act_on_paths(&disable).unwrap();
     (0..2).for_each(|path| target.set(path, "black-hole=off"));
     let error = upgrade.join().unwrap().unwrap_err().to_string();
     assert!(error.contains("is disabled, and an upgrade would forget that"), "{error}");

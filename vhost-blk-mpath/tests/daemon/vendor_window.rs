@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use mpath_api::types::{AddPath, EventKind, PathAction, PathSelector, SetPolicy, SetSettings, SteerPaths};
+use mpath_api::types::{ActOnPaths, AddPath, EventKind, PathAction, PathSelector, SetPolicy, SetSettings};
 use mpath_config::{PolicyClass, PolicyKind};
 use mpath_target::NamespaceConfig;
 use vhost::VhostBackend;
@@ -176,19 +176,19 @@ fn the_policy_is_shared_by_all_front_ends() {
 fn front_ends_learn_of_all_path_changes() {
     let (target, daemon, mut front_end) = with_window();
     let mut is_told = |paths| front_end.is_told((PolicyKind::RoundRobin, paths));
-    let steer = |path, action| {
+    let act = |path, action| {
         let path = PathSelector::Index(path);
-        daemon.api.steer(&SteerPaths { path, disk: None, action, force: false }).unwrap();
+        daemon.api.act_on_paths(&ActOnPaths { path, disk: None, action, force: false }).unwrap();
     };
-    steer(1, PathAction::Drain);
+    act(1, PathAction::Drain);
     is_told([2, 1, 1]);
-    steer(1, PathAction::Enable);
+    act(1, PathAction::Enable);
     is_told([2, 2, 2]);
-    steer(1, PathAction::Disable);
+    act(1, PathAction::Disable);
     is_told([2, 1, 1]);
     target.set(0, "ana=non-optimized");
     is_told([2, 1, 0]);
-    steer(1, PathAction::Enable);
+    act(1, PathAction::Enable);
     is_told([2, 2, 1]);
     target.set(0, "ana=inaccessible");
     is_told([2, 1, 1]);
@@ -244,7 +244,7 @@ fn concurrent_changes_are_all_shown() {
     let of_paths = || {
         for action in [PathAction::Drain, PathAction::Enable].into_iter().cycle().take(100) {
             let path = PathSelector::Index(1);
-            daemon.api.steer(&SteerPaths { path, disk: None, action, force: false }).unwrap();
+            daemon.api.act_on_paths(&ActOnPaths { path, disk: None, action, force: false }).unwrap();
         }
     };
     std::thread::scope(|scope| {
@@ -303,9 +303,9 @@ fn windows_of_disks_with_separate_paths_are_independent() {
     first.is_told((PolicyKind::RoundRobin, all));
 
     // A window that changes all the time, read or not, does not delay the other's notices.
-    let steer = |disk: &str, action| {
+    let act = |disk: &str, action| {
         let path = PathSelector::Index(1);
-        daemon.api.steer(&SteerPaths { path, disk: Some(disk.into()), action, force: false }).unwrap();
+        daemon.api.act_on_paths(&ActOnPaths { path, disk: Some(disk.into()), action, force: false }).unwrap();
     };
     for reads in [false, true] {
         for kind in [PolicyKind::Numa, PolicyKind::Latency].into_iter().cycle().take(50) {
@@ -316,7 +316,7 @@ fn windows_of_disks_with_separate_paths_are_independent() {
         }
         assert_eq!(second.notice_count(), 0);
         for (action, live) in [(PathAction::Drain, 1), (PathAction::Enable, 2)] {
-            steer("second", action);
+            act("second", action);
             assert_eq!((second.notice_count(), second.says()), (1, (Some(PolicyKind::Bdp), [2, live, live])));
         }
         assert_eq!(first.notice_count(), usize::from(!reads));

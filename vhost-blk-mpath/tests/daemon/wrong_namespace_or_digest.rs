@@ -45,7 +45,7 @@ fn another_namespace_on_reconnect_is_refused() {
     for (action, uuid) in [(PathAction::Reset, OTHER), (PathAction::Enable, OTHER), (PathAction::Reset, OURS)] {
         let refused = kinds(&daemon, EventKind::PathRefused);
         target.set(0, uuid);
-        daemon.api.steer(&wanted(0, action)).unwrap();
+        daemon.api.act_on_paths(&wanted(0, action)).unwrap();
         if uuid == OTHER {
             eventually("it is refused again", || kinds(&daemon, EventKind::PathRefused) == refused + 1);
         }

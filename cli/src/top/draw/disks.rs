@@ -29,7 +29,7 @@ pub(super) fn draw(frame: &mut Frame, area: Rect, state: &State, palette: Palett
     let skipped = scrolled(chosen, usize::from(area.height.saturating_sub(2)));
     let row = |(at, disk): (usize, &&Disk)| {
         let (style, mark) = entry(chosen == Some(at), state.focus == Focus::Disks);
-        let cells = [cells(disk, mark, state).to_vec(), steering(disk, state).to_vec()].concat();
+        let cells = [cells(disk, mark, state).to_vec(), policy_and_scheduler(disk, state).to_vec()].concat();
         let cells = columns.iter().zip(cells).enumerate().map(|(at, (column, words))| {
             let style = if at == 1 { palette.word(&words) } else { ratatui::style::Style::new() };
             cell(*column, words.into()).style(style)
@@ -62,7 +62,7 @@ fn cells(disk: &Disk, mark: &str, state: &State) -> [String; 8] {
     ]
 }
 
-fn steering(disk: &Disk, state: &State) -> [String; 2] {
+fn policy_and_scheduler(disk: &Disk, state: &State) -> [String; 2] {
     let scheduler = state.scheduling(&disk.name).map_or("-".into(), |of| of.scheduler.kind().to_string());
     [disk.policy.to_string(), scheduler]
 }

@@ -110,10 +110,10 @@ pub trait Control: Send + Sync + 'static {
     fn clear_injections(&self, paths: &[PathRef]) -> impl Future<Output = Result<(), ControlError>> + Send;
 
     /// Applies `action` to all of these paths or to none. Completes when every I/O thread knows of it. A path may drain for longer.
-    /// `force` is [`SteerPaths::force`]. Each path is in [`Control::paths`].
+    /// `force` is [`ActOnPaths::force`]. Each path is in [`Control::paths`].
     ///
-    /// [`SteerPaths::force`]: mpath_api::types::SteerPaths::force
-    fn steer(
+    /// [`ActOnPaths::force`]: mpath_api::types::ActOnPaths::force
+    fn act_on_paths(
         &self,
         paths: &[PathRef],
         action: PathAction,

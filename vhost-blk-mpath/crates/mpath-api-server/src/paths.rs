@@ -7,8 +7,8 @@ use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path as RoutePath, Query, State};
 use mpath_api::types::{
-    AddPath, ErrorCode, InjectedMilliseconds, InjectedPath, InjectionInForce, Path, PathSelector, PathState,
-    SetInjection, SteerPaths,
+    ActOnPaths, AddPath, ErrorCode, InjectedMilliseconds, InjectedPath, InjectionInForce, Path, PathSelector,
+    PathState, SetInjection,
 };
 use mpath_config::DiskName;
 
@@ -21,7 +21,7 @@ use super::{Control, PathRef};
 pub(super) fn routes<C: Control>() -> Routes<Arc<C>> {
     routes!(C:
         paths [BadRequest, UnknownDisk, UnknownPath, SharesPaths],
-        steer [BadRequest, UnknownDisk, UnknownPath, SharesPaths, LastPath, PathState],
+        act_on_paths [BadRequest, UnknownDisk, UnknownPath, SharesPaths, LastPath, PathState],
         add_path [BadRequest, UnknownDisk, UnknownPath, SharesPaths, PathExists, TooManyPaths, NotMultipath],
         remove_path [BadRequest, UnknownDisk, UnknownPath, SharesPaths, LastPath],
         injections [BadRequest, UnknownDisk, SharesPaths],
@@ -41,10 +41,13 @@ async fn paths<C: Control>(
 }
 
 /// Enables, drains, disables or resets paths. Answers with the selected paths after the action.
-#[utoipa::path(put, path = "/v1/paths", request_body = SteerPaths, responses((status = 200, body = Vec<Path>)))]
-async fn steer<C: Control>(State(control): State<Arc<C>>, JsonBody(wanted): JsonBody<SteerPaths>) -> Answer<Vec<Path>> {
+#[utoipa::path(put, path = "/v1/paths", request_body = ActOnPaths, responses((status = 200, body = Vec<Path>)))]
+async fn act_on_paths<C: Control>(
+    State(control): State<Arc<C>>,
+    JsonBody(wanted): JsonBody<ActOnPaths>,
+) -> Answer<Vec<Path>> {
     let paths = changeable(&*control, &wanted.path, wanted.disk.clone()).await?;
-    control.steer(&refs(&paths), wanted.action, wanted.force).await?;
+    control.act_on_paths(&refs(&paths), wanted.action, wanted.force).await?;
     Ok(Json(select(&*control, &wanted.path, wanted.disk).await?))
 }
 

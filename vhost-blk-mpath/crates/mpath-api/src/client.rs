@@ -25,9 +25,9 @@ use tokio::time::{sleep, timeout};
 
 pub use self::stream::{EventStream, Position};
 use crate::types::{
-    AddPath, ClearedFences, Configuration, Disk, DiskFences, ErrorBody, ErrorInfo, Events, Explanation, InjectedPath,
-    Path, PathSelector, Policy, PolicyDetail, Reload, RemovedDisk, Scheduler, SchedulerDetail, SetInjection,
-    SetSettings, SlowRequest, Status, SteerPaths, Upgrade,
+    ActOnPaths, AddPath, ClearedFences, Configuration, Disk, DiskFences, ErrorBody, ErrorInfo, Events, Explanation,
+    InjectedPath, Path, PathSelector, Policy, PolicyDetail, Reload, RemovedDisk, Scheduler, SchedulerDetail,
+    SetInjection, SetSettings, SlowRequest, Status, Upgrade,
 };
 use crate::{DISK_CHANGE_MAX, PRODUCT};
 
@@ -220,7 +220,7 @@ impl Client {
     }
 
     /// Enables, drains, disables or resets paths. Returns them after the action.
-    pub fn steer(&self, wanted: &SteerPaths) -> Result<Vec<Path>, ClientError> {
+    pub fn act_on_paths(&self, wanted: &ActOnPaths) -> Result<Vec<Path>, ClientError> {
         self.call(Method::PUT, "/v1/paths".into(), Some(wanted))
     }
 

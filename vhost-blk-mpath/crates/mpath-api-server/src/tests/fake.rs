@@ -272,7 +272,7 @@ impl Control for Fake {
         Ok(())
     }
 
-    async fn steer(&self, paths: &[PathRef], action: PathAction, force: bool) -> Result<(), ControlError> {
+    async fn act_on_paths(&self, paths: &[PathRef], action: PathAction, force: bool) -> Result<(), ControlError> {
         if paths.len() > 1 && !force {
             return Err(ControlError::LastPath(paths[0].disk.clone()));
         }

@@ -20,10 +20,11 @@ use std::time::Instant;
 use axum::http::{Method, Uri};
 use mpath_api::client::{Client, ClientError};
 use mpath_api::types::{
-    AddPath, Caller, ClearedFence, ClearedFences, Condition, Disk, DiskFences, DiskHealth, DiskState, ErrorCode, Event,
-    EventKind, EventPath, FailedChange, FenceLift, FenceWaits, GuestOperation, HedgeStatus, InheritedFence,
-    InjectionInForce, LimitStatus, MovedRequests, OpStats, PathCounts, PathFence, PathSelector, PathState, PathWindow,
-    SetInjection, SetLimits, SetScheduler, SetSettings, Severity, SlowRequest, Stages, SteerPaths, ThreadExplanation,
+    ActOnPaths, AddPath, Caller, ClearedFence, ClearedFences, Condition, Disk, DiskFences, DiskHealth, DiskState,
+    ErrorCode, Event, EventKind, EventPath, FailedChange, FenceLift, FenceWaits, GuestOperation, HedgeStatus,
+    InheritedFence, InjectionInForce, LimitStatus, MovedRequests, OpStats, PathCounts, PathFence, PathSelector,
+    PathState, PathWindow, SetInjection, SetLimits, SetScheduler, SetSettings, Severity, SlowRequest, Stages,
+    ThreadExplanation,
 };
 use mpath_config::{Change, Hedge, HedgeSetting, LimitsConfig, LiveSetting, WaitFor, Weight};
 use mpath_core::{PolicyKind, SchedulerKind};
@@ -354,17 +355,17 @@ fn a_request_knows_its_client() {
 fn paths_are_drained_enabled_and_disabled() {
     let server = Running::start(Limits::default());
     let client = server.client();
-    let steer = |path: &str, disk: Option<&str>, action, force| {
-        let wanted = SteerPaths { path: path.parse().unwrap(), disk: disk.map(Into::into), action, force };
+    let act = |path: &str, disk: Option<&str>, action, force| {
+        let wanted = ActOnPaths { path: path.parse().unwrap(), disk: disk.map(Into::into), action, force };
         let places = |paths: Vec<Path>| paths.into_iter().map(|p| (p.disk, p.index, p.state)).collect::<Vec<_>>();
-        client.steer(&wanted).map(places)
+        client.act_on_paths(&wanted).map(places)
     };
     let drained = PathState::Draining;
-    assert_eq!(steer("1", Some("a"), PathAction::Drain, false).unwrap(), [("a".into(), 1, drained)]);
-    let refused = steer("1", None, PathAction::Disable, false).unwrap_err().to_string();
+    assert_eq!(act("1", Some("a"), PathAction::Drain, false).unwrap(), [("a".into(), 1, drained)]);
+    let refused = act("1", None, PathAction::Disable, false).unwrap_err().to_string();
     assert!(refused.contains("disk `a` would have no usable path left"), "{refused}");
-    assert_eq!(steer("0", None, PathAction::Disable, true).unwrap().len(), 2);
-    assert_eq!(steer("0", Some("b"), PathAction::Enable, false).unwrap(), [("b".into(), 0, PathState::Live)]);
+    assert_eq!(act("0", None, PathAction::Disable, true).unwrap().len(), 2);
+    assert_eq!(act("0", Some("b"), PathAction::Enable, false).unwrap(), [("b".into(), 0, PathState::Live)]);
     let shown = client.path(&PathSelector::Index(0), Some("a")).unwrap();
     assert_eq!((shown.len(), shown[0].index, shown[0].state), (1, 0, drained));
     assert!(client.path(&PathSelector::Index(7), None).unwrap_err().to_string().contains("no path is `7`"));
@@ -400,9 +401,9 @@ fn paths_are_added_and_removed() {
     let states = client.paths(Some("b")).unwrap().iter().map(|path| path.state).collect::<Vec<_>>();
     assert_eq!(states, [PathState::Live, removing]);
     // `all` leaves out the path that is being removed.
-    let drain = SteerPaths { path: PathSelector::All, disk: Some("a".into()), action: PathAction::Drain, force: false };
+    let drain = ActOnPaths { path: PathSelector::All, disk: Some("a".into()), action: PathAction::Drain, force: false };
     assert_eq!(
-        client.steer(&drain).unwrap().iter().map(|path| path.state).collect::<Vec<_>>(),
+        client.act_on_paths(&drain).unwrap().iter().map(|path| path.state).collect::<Vec<_>>(),
         [removing, PathState::Draining]
     );
     assert_eq!(remove("b", "all", true).unwrap(), [("b".into(), 0, removing), ("b".into(), 1, removing)]);

@@ -21,11 +21,11 @@ mod impairment;
 mod injection;
 mod latency;
 mod parameter;
+mod paths;
 mod policy;
 mod removal;
 mod scheduler;
 mod slow;
-mod steering;
 mod upgrade;
 
 use std::fmt;
@@ -57,11 +57,11 @@ pub use self::impairment::{
 pub use self::injection::{InjectedPath, PathSelector, PathSelectorError, SetInjection};
 pub use self::latency::{Latency, TimeHistogram};
 pub use self::parameter::Parameter;
+pub use self::paths::{ActOnPaths, AddPath, Controller, Origin, PathAction, PathWindow, WaitsFor};
 pub use self::policy::{PathEstimate, PathView, Policy, PolicyDetail, PolicyInForce};
 pub use self::removal::{DiskState, REMOVING_MAX, RemovedDisk};
 pub use self::scheduler::{LimitStatus, QueueTurns, Scheduler, SchedulerDetail, Tier};
 pub use self::slow::SlowRequest;
-pub use self::steering::{AddPath, Controller, Origin, PathAction, PathWindow, SteerPaths, WaitsFor};
 pub use self::upgrade::Upgrade;
 
 /// `GET /v1/status`: the daemon and its disks.

@@ -37,7 +37,7 @@ impl fmt::Display for PathAction {
 /// The body of `PUT /v1/paths`. The answer is the selected paths after the action.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct SteerPaths {
+pub struct ActOnPaths {
     /// The paths.
     pub path: PathSelector,
     /// The disk, which must have paths of its own. If left out: every such disk.
