@@ -18,9 +18,9 @@ use tokio::sync::oneshot;
 
 use crate::configuration::Configuration;
 use crate::configuration::reload::{ReloadBy, ReloadOptions, reload};
+use crate::diagnostics;
 use crate::disk::{Backing, Disk};
 use crate::events::utc;
-use crate::insight;
 use crate::io_threads::statistics;
 use crate::open_files;
 use crate::path::actions;
@@ -335,13 +335,13 @@ impl Control for Daemon {
 
     async fn explain(&self, disk: &str) -> Result<Vec<types::ThreadExplanation>, ControlError> {
         let (subsystem, disk) = self.disk(disk)?;
-        insight::explain(&subsystem, disk).await
+        diagnostics::explain(&subsystem, disk).await
     }
 
     async fn slow(&self) -> Result<Vec<SlowRequest>, ControlError> {
         let mut slow = Vec::new();
         for subsystem in self.disks.subsystems() {
-            match insight::slow(&subsystem).await {
+            match diagnostics::slow(&subsystem).await {
                 Err(ControlError::Ending) if self.disks.is_leaving(&subsystem) => {}
                 of_subsystem => slow.extend(of_subsystem?),
             }

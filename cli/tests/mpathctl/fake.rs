@@ -1,7 +1,7 @@
 //! Test helpers: a daemon without I/O, which answers from memory.
 
 mod data;
-mod insight;
+mod diagnostics;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -352,11 +352,11 @@ impl Control for Fake {
     }
 
     async fn explain(&self, disk: &str) -> Result<Vec<ThreadExplanation>, ControlError> {
-        Ok(if disk == "disk0" { insight::explained(&self.paths.lock().unwrap()) } else { vec![] })
+        Ok(if disk == "disk0" { diagnostics::explained(&self.paths.lock().unwrap()) } else { vec![] })
     }
 
     async fn slow(&self) -> Result<Vec<SlowRequest>, ControlError> {
-        Ok(insight::slow())
+        Ok(diagnostics::slow())
     }
 
     fn events(&self, after: u64) -> Events {

@@ -5,11 +5,11 @@
 
 mod config;
 mod daemon;
+mod diagnostics;
 mod disks;
 mod docs;
 mod events;
 mod fake;
-mod insight;
 mod paths;
 mod screen;
 mod settings;

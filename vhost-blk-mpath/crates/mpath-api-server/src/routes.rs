@@ -16,7 +16,7 @@ use super::error::ApiError;
 use super::events::{__path_events, events};
 use super::metrics::{__path_metrics, metrics};
 use super::request::{Answer, DiskQuery, ForceQuery, query, route};
-use super::{Control, configuration, disks, insight, paths, policies, scheduling, settings};
+use super::{Control, configuration, diagnostics, disks, paths, policies, scheduling, settings};
 
 pub(super) fn router<C: Control>(control: Arc<C>) -> Router {
     routes::<C>().router().with_state(control)
@@ -45,7 +45,7 @@ fn routes<C: Control>() -> Routes<Arc<C>> {
     .merge(policies::routes())
     .merge(scheduling::routes())
     .merge(settings::routes())
-    .merge(insight::routes())
+    .merge(diagnostics::routes())
 }
 
 /// The daemon, its disks and discovery controllers.

@@ -1,10 +1,10 @@
 mod clients;
 mod configuration;
+mod diagnostics;
 mod document;
 mod errors;
 mod events;
 mod fake;
-mod insight;
 mod scheduling;
 mod sharing;
 
