@@ -59,8 +59,8 @@ pub(super) struct Member {
     /// The member has been active before.
     is_known: bool,
     tier: Tier,
-    /// The cost that it may send before it is bulk.
-    burst_left: u64,
+    /// Its burst credit: the cost that it may send before it is bulk.
+    credit: u64,
     /// The cost that it has sent in its turn.
     sent_in_turn: u64,
     /// By tier: its virtual time.
@@ -75,7 +75,7 @@ impl Member {
             unit: SCALE / u64::from(weight),
             is_known: false,
             tier: Tier::Bulk,
-            burst_left: 0,
+            credit: 0,
             sent_in_turn: 0,
             tags: [0; 2],
             waits: false,
@@ -86,10 +86,10 @@ impl Member {
         self.weight
     }
 
-    /// The cost that its next requests may have before it is bulk.
-    pub(super) fn burst_left(&self, settings: &Settings, is_idle: bool) -> u64 {
+    /// Its burst credit when it sends the next request.
+    pub(super) fn credit(&self, settings: &Settings, is_idle: bool) -> u64 {
         match (is_idle, self.is_known) {
-            (false, _) => self.burst_left,
+            (false, _) => self.credit,
             (true, true) => settings.burst,
             (true, false) => settings.first_burst,
         }
@@ -97,13 +97,13 @@ impl Member {
 
     /// The tier of its next request.
     pub(super) fn tier(&self, settings: &Settings, is_idle: bool) -> Tier {
-        if self.burst_left(settings, is_idle) > 0 { Tier::Sparse } else { Tier::Bulk }
+        if self.credit(settings, is_idle) > 0 { Tier::Sparse } else { Tier::Bulk }
     }
 
     /// Gives an idle member that gets a request its burst and its tier.
     pub(super) fn activate(&mut self, settings: &Settings) {
         assert!(!self.waits, "an idle member has nothing to send");
-        (self.burst_left, self.tier) = (self.burst_left(settings, true), self.tier(settings, true));
+        (self.credit, self.tier) = (self.credit(settings, true), self.tier(settings, true));
         self.is_known = true;
     }
 
@@ -215,8 +215,8 @@ impl FairQueue {
         *tag = tier.by_tag.front().map_or(*tag, |(first, _)| (*tag).min(*first));
         tier.virtual_time = tier.virtual_time.max(*tag);
         member.sent_in_turn += cost;
-        member.burst_left = member.burst_left.saturating_sub(cost);
-        let becomes_bulk = member.tier == Tier::Sparse && member.burst_left == 0;
+        member.credit = member.credit.saturating_sub(cost);
+        let becomes_bulk = member.tier == Tier::Sparse && member.credit == 0;
         if member.tier == Tier::Bulk || becomes_bulk || !more || member.sent_in_turn >= settings.turn {
             self.end_turn(member);
         }

@@ -80,7 +80,7 @@ impl Flow {
             flow,
             disk: self.disk,
             tier: self.member.tier(settings, is_idle),
-            credit: settings.credit(self.member.burst_left(settings, is_idle)),
+            credit: settings.credit_in_requests(self.member.credit(settings, is_idle)),
             queued: self.queue.len() as u64,
             outstanding: self.outstanding.into(),
             served: self.served,

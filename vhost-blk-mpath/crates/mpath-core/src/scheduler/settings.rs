@@ -79,7 +79,7 @@ impl Settings {
     }
 
     /// The number of requests of 4 KiB that this cost covers; `None` if no member is sparse.
-    pub(super) fn credit(&self, cost: u64) -> Option<u64> {
+    pub(super) fn credit_in_requests(&self, cost: u64) -> Option<u64> {
         (self.burst > 0).then(|| cost.div_ceil(self.cost(USUAL_BYTES)))
     }
 }

@@ -24,8 +24,8 @@ const SIZE_MIN: u32 = 4096;
 /// Probes per request of the guest, over all paths, and the most that are saved.
 const SHARE: f64 = 0.01;
 const SAVED: f64 = 8.0;
-/// The most probes on credit.
-const CREDIT: f64 = 16.0;
+/// The most probes that are sent before they are earned.
+const OWED_MAX: f64 = 16.0;
 
 /// The probes of one path.
 #[derive(Clone, Debug, Default)]
@@ -155,7 +155,7 @@ impl Probes {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
     saved: f64,
-    /// Probes on credit. Half of the income pays for them. The other half stays for the other paths, however often
+    /// Probes that are owed. Half of the income pays for them. The other half stays for the other paths, however often
     /// one path wants a probe at once.
     owed: f64,
 }
@@ -167,35 +167,35 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Adds the income from one answered request of the guest. Returns whether this allows one more probe, saved or on
-    /// credit.
+    /// Adds the income from one answered request of the guest. Returns whether this allows one more probe, saved or
+    /// owed.
     pub(super) fn earn(&mut self) -> bool {
         let before = *self;
         let paid = self.owed.min(SHARE / 2.0);
         self.owed -= paid;
         self.saved = (self.saved + SHARE - paid).min(SAVED);
-        before.has_saved() != self.has_saved() || before.has_credit() != self.has_credit()
+        before.has_saved() != self.has_saved() || before.may_owe() != self.may_owe()
     }
 
     fn has_saved(self) -> bool {
         self.saved >= 1.0
     }
 
-    fn has_credit(self) -> bool {
-        self.owed <= CREDIT - 1.0
+    fn may_owe(self) -> bool {
+        self.owed <= OWED_MAX - 1.0
     }
 
-    /// Whether a probe is allowed. The few first probes of a path always are. Probes that are wanted at once use
-    /// credit while there is some.
+    /// Whether a probe is allowed. The few first probes of a path always are. Probes that are wanted at once may
+    /// be owed.
     pub(super) fn allows(self, now: Instant, probes: &Probes) -> bool {
-        probes.is_unknown() || probes.is_wanted(now) && self.has_credit() || self.has_saved()
+        probes.is_unknown() || probes.is_wanted(now) && self.may_owe() || self.has_saved()
     }
 
     pub(super) fn spend(&mut self) {
         if self.has_saved() {
             self.saved -= 1.0;
         } else {
-            self.owed = (self.owed + 1.0).min(CREDIT);
+            self.owed = (self.owed + 1.0).min(OWED_MAX);
         }
     }
 }
@@ -274,7 +274,7 @@ mod tests {
         assert!(budget.earn() | budget.earn(), "now there is");
         assert!(budget.allows(now, &known));
         (0..100).for_each(|_| budget.spend());
-        assert!(!budget.allows(now, &wanted), "credit has an end");
+        assert!(!budget.allows(now, &wanted), "no more are owed");
         let unknown = Probes::default();
         assert!(budget.allows(now, &unknown), "the first ones are always allowed");
         (0..197).for_each(|_| assert!(!budget.earn()));

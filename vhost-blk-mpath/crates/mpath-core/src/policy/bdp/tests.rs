@@ -221,7 +221,7 @@ fn writes_do_not_estimate_reads_and_probes_do_not_estimate_writes() {
             probes += 1;
         }
     }
-    // One probe for a hundred writes, and the probes on credit.
+    // One probe for a hundred writes, and the probes that are owed.
     assert!((10..=30 + 18).contains(&probes), "{probes}");
     let latency = |class| policy.estimate(used, class).latency.expect("known");
     assert!(latency(OpClass::Read) > 10 * MS && latency(OpClass::Write) < 2 * MS);

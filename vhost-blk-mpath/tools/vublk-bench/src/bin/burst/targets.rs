@@ -14,7 +14,7 @@ pub(crate) const OURS: &str = SchedulerKind::BurstCredit.name();
 /// and a tenth for errors of measurement.
 pub(crate) const SERVICES: f64 = 1.1;
 /// The burst of the published rule.
-const CREDIT: u32 = 64;
+const PUBLISHED_BURST: u32 = 64;
 /// A difference within the spread of the rounds counts as none. At most this much spread counts, in percent.
 const MOST_SPREAD: f64 = 3.0;
 
@@ -59,12 +59,12 @@ pub(crate) fn targets(results: &Results) -> Vec<Target> {
     vec![
         target(
             "`published`: p50 ≤ floor + 1.1 services for N ≤ 64 (K = 16)",
-            by_n.iter().filter(|row| row.spec.interactive.count <= CREDIT),
+            by_n.iter().filter(|row| row.spec.interactive.count <= PUBLISHED_BURST),
             |row| vec![row.near_floor(PUBLISHED, "p50_ms")],
         ),
         target(
             "`published`: the knee, p50 > 2 × the floor for N ≥ 96 (K = 16)",
-            by_n.iter().filter(|row| row.spec.interactive.count > CREDIT),
+            by_n.iter().filter(|row| row.spec.interactive.count > PUBLISHED_BURST),
             |row| vec![row.times(row.row.median(PUBLISHED, "p50_ms"), floor_ms(results, row.stack, row.spec), 2.0)],
         ),
         target(
@@ -223,7 +223,7 @@ mod tests {
     fn good(scheduler: &str, spec: RowSpec) -> f64 {
         match scheduler {
             OURS => -6.0,
-            PUBLISHED if spec.interactive.count <= CREDIT => 10.0,
+            PUBLISHED if spec.interactive.count <= PUBLISHED_BURST => 10.0,
             _ => f64::from(spec.interactive.count) * spec.busy as f64,
         }
     }
