@@ -24,15 +24,15 @@ impl Tag {
     /// The bit that marks the tag of a hedge. No request has it.
     const HEDGE_BIT: u32 = 1 << 31;
 
-    /// A tag for the flush of [`crate::Group::begin_write_back`] in the driver. No request and no hedge has it.
+    /// A tag for the flush of [`crate::Group::begin_daemon_flush`] in the driver. No request and no hedge has it.
     #[must_use]
-    pub const fn of_write_back(disk: DiskId) -> Self {
+    pub const fn of_daemon_flush(disk: DiskId) -> Self {
         Self(Self::PROBE.0 - 1 - disk.0 as u32)
     }
 
-    /// The disk, if this is the tag of its write-back.
+    /// The disk, if this is the tag of its daemon flush.
     #[must_use]
-    pub const fn written_back(self) -> Option<DiskId> {
+    pub const fn daemon_flushed(self) -> Option<DiskId> {
         let before = Self::PROBE.0 - self.0;
         if before == 0 || before > MAX_DISKS as u32 { None } else { Some(DiskId(before as u16 - 1)) }
     }
@@ -46,7 +46,7 @@ impl Tag {
     /// The read, if this is the tag of its hedge.
     #[must_use]
     pub const fn hedged(self) -> Option<Self> {
-        if self.0 & Self::HEDGE_BIT == 0 || self.0 == Self::PROBE.0 || self.written_back().is_some() {
+        if self.0 & Self::HEDGE_BIT == 0 || self.0 == Self::PROBE.0 || self.daemon_flushed().is_some() {
             None
         } else {
             Some(Self(self.0 ^ Self::HEDGE_BIT))

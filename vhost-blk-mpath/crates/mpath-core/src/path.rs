@@ -100,8 +100,8 @@ pub(crate) struct Path {
     pub(crate) hedges_won: u64,
     /// Requests that have failed for good since the last success.
     pub(crate) failed_in_row: u32,
-    /// Flush commands of write-backs that are not answered.
-    pub(crate) write_backs: u32,
+    /// Daemon flushes that are not answered.
+    pub(crate) daemon_flushes: u32,
     pub(crate) first_move: FirstMove,
 }
 
@@ -116,12 +116,12 @@ pub(crate) struct PathDiskState {
     pub(crate) cache_period: CachePeriod,
     /// The time since which the first of these flushes waits for the path to be usable.
     pub(crate) unusable_since: Option<Instant>,
-    /// The write-back under way: the association, and the round that the flush will cover.
-    pub(crate) write_back: Option<(Epoch, Round)>,
-    /// The controller has asked for no other write-back before this time.
-    pub(crate) write_back_after: Option<Instant>,
-    /// Write-backs in a row that the controller has not carried out.
-    pub(crate) write_back_retries: u32,
+    /// The daemon flush under way: the association, and the round that the flush will cover.
+    pub(crate) daemon_flush: Option<(Epoch, Round)>,
+    /// The controller has asked for no other daemon flush before this time.
+    pub(crate) daemon_flush_after: Option<Instant>,
+    /// Daemon flushes in a row that the controller has not carried out.
+    pub(crate) daemon_flush_retries: u32,
 }
 
 impl PathDiskState {
@@ -131,15 +131,15 @@ impl PathDiskState {
             flushes: VecDeque::new(),
             cache_period: Epoch(0).into(),
             unusable_since: None,
-            write_back: None,
-            write_back_after: None,
-            write_back_retries: 0,
+            daemon_flush: None,
+            daemon_flush_after: None,
+            daemon_flush_retries: 0,
         }
     }
 
-    /// Whether a write-back may begin.
-    pub(crate) fn may_write_back(&self, now: Instant) -> bool {
-        self.write_back.is_none() && self.write_back_after.is_none_or(|after| after <= now)
+    /// Whether a daemon flush may begin.
+    pub(crate) fn may_begin_daemon_flush(&self, now: Instant) -> bool {
+        self.daemon_flush.is_none() && self.daemon_flush_after.is_none_or(|after| after <= now)
     }
 }
 
@@ -217,7 +217,7 @@ impl Path {
             hedges: 0,
             hedges_won: 0,
             failed_in_row: 0,
-            write_backs: 0,
+            daemon_flushes: 0,
             first_move: FirstMove::default(),
         }
     }
@@ -245,15 +245,17 @@ impl Path {
 
     /// Whether a command of the live association has no answer, or an injection keeps the answer.
     pub(crate) fn owes(&self) -> bool {
-        self.watch.owes() || self.probe.is_some_and(|probe| probe.state == ProbeState::Issued) || self.write_backs > 0
+        self.watch.owes()
+            || self.probe.is_some_and(|probe| probe.state == ProbeState::Issued)
+            || self.daemon_flushes > 0
     }
 
     /// Whether the live path can take one more request now. The window counts only requests with a waiter. The queue
-    /// pair also holds abandoned requests and the flush commands of write-backs.
+    /// pair also holds abandoned requests and daemon flushes.
     pub(crate) fn has_room(&self, window: Window, bytes: u32) -> bool {
         let depth = self.association.map_or(0, |association| association.queue_depth);
         let probing = u32::from(self.probe.is_some());
-        self.usage.ios + self.watch.abandoned() + probing + self.write_backs < depth.into()
+        self.usage.ios + self.watch.abandoned() + probing + self.daemon_flushes < depth.into()
             && self.usage.has_room(window, bytes)
     }
 

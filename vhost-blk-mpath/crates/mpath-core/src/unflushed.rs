@@ -263,7 +263,7 @@ impl UnflushedPaths {
     }
 
     /// Whether writes are lost, or may be lost, that no flush has covered or reported. Ask when every group has ended
-    /// and has [written back](crate::Group::begin_write_back) its caches. Tell the next daemon by
+    /// and has flushed its caches ([`Group::begin_daemon_flush`](crate::Group::begin_daemon_flush)). Tell the next daemon by
     /// [`set_lost`](Self::set_lost).
     #[must_use]
     pub fn has_unreported_loss(&self) -> bool {
@@ -396,7 +396,7 @@ impl UnflushedPaths {
 
     /// Records that the controller has failed a flush that no guest sees. The writes that it had to cover count as lost,
     /// because a later flush that succeeds proves nothing about them.
-    pub(crate) fn write_back_failed(&self, now: Instant, path: PathId, epoch: Epoch, round: Round) {
+    pub(crate) fn daemon_flush_failed(&self, now: Instant, path: PathId, epoch: Epoch, round: Round) {
         let (_, mut ledger) = self.lock(path);
         // Another flush may have covered the same writes meanwhile.
         if ledger.epoch == Some(epoch) && ledger.is_unflushed() && ledger.flushed_round < round.0 {

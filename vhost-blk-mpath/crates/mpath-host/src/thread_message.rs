@@ -19,8 +19,8 @@ pub enum ThreadMessage {
     AddNamespace { path: PathId, epoch: Epoch, disk: DiskId, limits: NamespaceLimits },
     /// The ANA state of the disk's namespace on this path.
     Ana { path: PathId, epoch: Epoch, disk: DiskId, state: AnaState },
-    /// Have the controller of a path flush the writes that no flush has covered. See [`mpath_core::Group::begin_write_back`].
-    WriteBack(PathId),
+    /// Have the controller of a path flush the writes that no flush has covered. See [`mpath_core::Group::begin_daemon_flush`].
+    DaemonFlush(PathId),
 }
 
 /// The I/O threads of a subsystem.

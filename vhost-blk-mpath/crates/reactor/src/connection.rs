@@ -33,9 +33,9 @@ const DIGEST_ERROR_REST: Duration = Duration::from_secs(1);
 /// Shortest time between two reports of all other errors of a path after which a command is repeated.
 const COMMAND_ERROR_REST: Duration = Duration::from_secs(60);
 
-/// Whether the command uses guest memory. Probes, hedges and write-backs do not.
+/// Whether the command uses guest memory. Probes, hedges and daemon flushes do not.
 fn is_of_guest(tag: Tag) -> bool {
-    tag != Tag::PROBE && tag.hedged().is_none() && tag.written_back().is_none()
+    tag != Tag::PROBE && tag.hedged().is_none() && tag.daemon_flushed().is_none()
 }
 
 /// Commands that ended on this path: the request, its outcome, and when its last command was sent, if that is known.

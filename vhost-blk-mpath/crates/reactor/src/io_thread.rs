@@ -2,6 +2,7 @@
 //! guests, and lets the group decide. Then it publishes completions with at most one signal per virtqueue, and sends what
 //! is ready, up to the send budget of each path.
 
+mod daemon_flush;
 mod drain;
 mod explanation;
 mod hedge;
@@ -9,7 +10,6 @@ mod message_handling;
 #[cfg(test)]
 mod tests;
 mod virtqueues;
-mod write_back;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -20,8 +20,8 @@ use mpath_core::{Action, DiskId, FlowId, Group, GroupStats, IoError, Outcome, Pa
 use nvme_tcp::host::{IoCommand, SubmitError};
 use vhost_user_blk::{Op, Queue, any_memory_fault};
 
+use self::daemon_flush::DaemonFlushes;
 use self::virtqueues::{QueueSlot, QueueTimes};
-use self::write_back::WriteBacks;
 use crate::connection::{Completions, Connection};
 use crate::disk_queues::DiskQueues;
 use crate::requests::Requests;
@@ -83,9 +83,9 @@ pub struct IoThread<R: Ring> {
     stopped_queue_times: BTreeMap<FlowId, QueueTimes>,
     /// Callbacks that wait for the end of [`Requests::has_writes_in_doubt_of`].
     settle_callbacks: Vec<(DiskId, Box<dyn FnOnce() + Send>)>,
-    write_backs: WriteBacks,
-    /// Callbacks that wait for the end of the write-back at the daemon's end.
-    written_back_callbacks: Vec<Box<dyn FnOnce() + Send>>,
+    daemon_flushes: DaemonFlushes,
+    /// Callbacks that wait for the end of the daemon flush at the daemon's end.
+    flushed_callbacks: Vec<Box<dyn FnOnce() + Send>>,
 }
 
 impl<R: Ring> IoThread<R> {
@@ -112,8 +112,8 @@ impl<R: Ring> IoThread<R> {
             suspects: 0,
             stopped_queue_times: BTreeMap::new(),
             settle_callbacks: Vec::new(),
-            write_backs: WriteBacks::default(),
-            written_back_callbacks: Vec::new(),
+            daemon_flushes: DaemonFlushes::default(),
+            flushed_callbacks: Vec::new(),
         }
     }
 
@@ -177,7 +177,7 @@ impl<R: Ring> IoThread<R> {
         self.report_suspects();
         self.close_quiescent(now);
         self.publish(now)?;
-        self.submit_write_backs();
+        self.submit_daemon_flushes();
         // After the completions, because a send may wake a controller on this processor. A path that is lost here has a
         // receive under way, whose end brings the next turn.
         self.send_more_at = None;
@@ -215,7 +215,7 @@ impl<R: Ring> IoThread<R> {
         let held = self.some_held.then(|| self.disks.values().filter_map(|disk| disk.held_until));
         let held = held.into_iter().flatten();
         let deadlines = deadlines.chain(held).chain(self.group.next_timeout());
-        deadlines.chain(self.write_backs.until()).chain(self.send_more_at).min()
+        deadlines.chain(self.daemon_flushes.until()).chain(self.send_more_at).min()
     }
 
     /// Handles an event of the ring.
@@ -277,8 +277,8 @@ impl<R: Ring> IoThread<R> {
                 self.group.probed(now, path, outcome == Outcome::Success);
                 continue;
             }
-            if let Some(disk) = tag.written_back() {
-                self.write_backs.answered(now, &mut self.group, path, disk, outcome);
+            if let Some(disk) = tag.daemon_flushed() {
+                self.daemon_flushes.answered(now, &mut self.group, path, disk, outcome);
                 continue;
             }
             if let Some(tag) = tag.hedged() {
@@ -418,7 +418,7 @@ impl<R: Ring> IoThread<R> {
     fn close(&mut self, now: Instant, path: PathId, close_mode: CloseMode) {
         if let Some(connection) = self.connections.get_mut(&path) {
             connection.close(&mut self.ring, close_mode);
-            self.write_backs.path_lost(path);
+            self.daemon_flushes.path_lost(path);
             self.group.path_lost(now, path);
         }
     }

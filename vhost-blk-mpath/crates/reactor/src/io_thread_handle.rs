@@ -403,7 +403,7 @@ mod tests {
         let (thread, guest) = (start(), Guest::new());
         start_queue(&thread, FLOW, guest.queue()).unwrap();
         let shutdown = ThreadsShutdown::begin(1, |_, message| thread.send(message));
-        eventually("the virtqueue is drained", || shutdown.is_written_back());
+        eventually("the virtqueue is drained", || shutdown.is_flushed());
         assert_eq!(stop_queue(&thread).unwrap().outstanding(), 0);
         assert!(stop_queue(&thread).is_none(), "it comes back once");
         thread.join();

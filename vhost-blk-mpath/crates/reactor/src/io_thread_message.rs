@@ -67,7 +67,7 @@ pub enum IoThreadMessage<S = OwnedFd> {
     /// Drain the virtqueues for a short time, and have the controllers flush.
     Shutdown,
     /// Call back when drain and flushes are over. Comes after [`Self::Shutdown`].
-    WhenWrittenBack(Box<dyn FnOnce() + Send>),
+    WhenFlushed(Box<dyn FnOnce() + Send>),
     /// Close the connections once drain and flushes are over, and end. Comes after [`Self::Shutdown`].
     End,
 }

@@ -128,7 +128,7 @@ impl Requests {
     }
 
     /// Notes the error that a path has answered, and the parts that it has left to be done; none if it has done nothing. Tags of
-    /// hedges, probes and write-backs are beyond the table.
+    /// hedges, probes and daemon flushes are beyond the table.
     #[cold]
     pub(crate) fn note_error(&mut self, tag: Tag, path: PathId, status: Status, rest: Vec<Part>) {
         if let Some(Slot::Active(active)) = self.slots.get_mut(tag.0 as usize) {

@@ -25,14 +25,14 @@ impl ThreadsShutdown {
             let of_thread = of_thread.clone();
             post(thread, IoThreadMessage::Shutdown);
             // A thread that has ended drops the callback.
-            post(thread, IoThreadMessage::WhenWrittenBack(Box::new(move || drop(of_thread))));
+            post(thread, IoThreadMessage::WhenFlushed(Box::new(move || drop(of_thread))));
         }
         Self { threads, under_way }
     }
 
     /// Whether all threads have flushed or ended.
     #[must_use]
-    pub fn is_written_back(&self) -> bool {
+    pub fn is_flushed(&self) -> bool {
         self.under_way.try_recv() == Err(TryRecvError::Disconnected)
     }
 

@@ -86,7 +86,7 @@ fn fixed_seeds() {
         drains_cut: 10,
         fences_lifted_by_drain: 30,
         removals: 20,
-        write_backs: 20,
+        daemon_flushes: 20,
         removals_held: 0,
         removals_taken_back: 0,
         tried_as_saved: 40,

@@ -13,12 +13,13 @@
 //! * [`suspicion`]: suspect paths.
 //! * [`recall`]: requests taken back from their paths.
 //! * [`io_timeout`]: commands that are not answered in time.
-//! * [`write_back`]: flushes of the daemon itself.
+//! * [`daemon_flush`]: flushes of the daemon itself.
 //! * [`stats`]: snapshots of the statistics.
 //! * [`explain`]: what happens next, and why.
 //! * [`slow`]: the slowest requests of the last minutes.
 
 mod completion;
+mod daemon_flush;
 mod dispatch;
 mod explain;
 mod flush;
@@ -31,7 +32,6 @@ mod recall;
 mod slow;
 mod stats;
 mod suspicion;
-mod write_back;
 
 use std::collections::VecDeque;
 use std::sync::Arc;

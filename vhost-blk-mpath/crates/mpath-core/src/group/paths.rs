@@ -130,9 +130,9 @@ impl Group {
         }
         for disk in &mut path.per_disk {
             disk.rest.clear();
-            (disk.write_back, disk.write_back_after, disk.write_back_retries) = (None, None, 0);
+            (disk.daemon_flush, disk.daemon_flush_after, disk.daemon_flush_retries) = (None, None, 0);
         }
-        path.write_backs = 0;
+        path.daemon_flushes = 0;
         path.reset_watch(self.config.suspect_timeout);
         path.probe = None;
         self.timers.forget_probe(id);

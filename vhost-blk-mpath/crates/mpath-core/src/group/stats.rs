@@ -32,7 +32,7 @@ impl Group {
                     injections: path.injections.as_ref().map_or(0, |injections| injections.in_force().count()),
                     fenced: path.fenced.len() as u64,
                     draining: path.draining,
-                    flushes_open: self.flushes.open_on(PathId(id)) + u64::from(path.write_backs),
+                    flushes_open: self.flushes.open_on(PathId(id)) + u64::from(path.daemon_flushes),
                     classes: path.class_stats(now - self.started),
                     estimates: OpClass::ALL.map(|class| self.policies.estimate(PathId(id), class)),
                 })

@@ -68,7 +68,7 @@ pub enum Action<E: std::error::Error> {
     /// unless another question comes first. An answer after [`Self::CloseQueues`] counts for nothing.
     AskThreads,
     /// Have one I/O thread send a flush for the writes that the controller of the path may cache.
-    WriteBack,
+    DaemonFlush,
     /// Tell those who watch the path.
     News(PathNews<E>),
     /// Wait until the fences of the path are lifted. [`removal_step_done`](super::Path::removal_step_done) follows.

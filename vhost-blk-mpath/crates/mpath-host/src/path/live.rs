@@ -200,7 +200,7 @@ impl<E: Error> Live<E> {
         if is_to_end {
             actions.extend(self.check.advance(now, at_once, is_unflushed).map(|step| match step {
                 CheckStep::AskThreads => Action::AskThreads,
-                CheckStep::WriteBack => Action::WriteBack,
+                CheckStep::DaemonFlush => Action::DaemonFlush,
             }));
         }
         None

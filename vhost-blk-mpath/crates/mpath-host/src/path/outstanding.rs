@@ -37,7 +37,7 @@ pub(super) enum CheckStep {
     /// Tell whether the path is idle.
     AskThreads,
     /// Have the controller flush.
-    WriteBack,
+    DaemonFlush,
 }
 
 impl OutstandingCheck {
@@ -52,7 +52,7 @@ impl OutstandingCheck {
         };
         if is_unflushed && !at_once {
             *self = Self::outstanding(now);
-            return Some(CheckStep::WriteBack);
+            return Some(CheckStep::DaemonFlush);
         }
         *self = Self::Asked { is_last };
         Some(CheckStep::AskThreads)
@@ -101,7 +101,7 @@ mod tests {
         check.namespace_changed();
         check.answered(now, true);
         assert!(matches!(check, OutstandingCheck::NotStarted), "the answer is to an earlier question");
-        assert_eq!(check.advance(now, false, true), Some(CheckStep::WriteBack));
+        assert_eq!(check.advance(now, false, true), Some(CheckStep::DaemonFlush));
         check.namespace_changed();
         assert_eq!(check.next_timeout(), Some(now + RECHECK_INTERVAL), "it is repeated anyway");
     }

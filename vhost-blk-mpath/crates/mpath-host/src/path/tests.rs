@@ -181,9 +181,9 @@ fn a_disabled_path_is_closed_when_nothing_is_outstanding() {
     assert!(rig.poll().is_empty() && rig.order(DesiredState::Drained).is_empty());
     rig.disks.is_unflushed = true;
     // The guest may not flush for a long time.
-    assert_eq!(rig.order(DesiredState::Disabled), ["WriteBack"]);
+    assert_eq!(rig.order(DesiredState::Disabled), ["DaemonFlush"]);
     assert!(rig.after(49 * MS).is_empty());
-    assert_eq!(rig.after(MS), ["WriteBack"], "the flush has failed, or did not cover all writes");
+    assert_eq!(rig.after(MS), ["DaemonFlush"], "the flush has failed, or did not cover all writes");
     rig.disks.is_unflushed = false;
     assert!(rig.after(49 * MS).is_empty());
     assert_eq!(rig.after(MS), ["AskThreads"]);
@@ -204,8 +204,8 @@ fn a_path_with_a_write_that_completed_during_the_check_is_not_closed() {
     let mut rig = Rig::live(settings(1));
     assert_eq!(rig.order(DesiredState::Disabled), ["AskThreads"]);
     rig.disks.is_unflushed = true;
-    assert_eq!(rig.idle(true), ["WriteBack"]);
-    assert_eq!(rig.after(50 * MS), ["WriteBack"]);
+    assert_eq!(rig.idle(true), ["DaemonFlush"]);
+    assert_eq!(rig.after(50 * MS), ["DaemonFlush"]);
     rig.disks.is_unflushed = false;
     assert_eq!(rig.after(50 * MS), ["AskThreads"]);
     // A flush is under way since the first answer.
@@ -245,7 +245,7 @@ fn a_path_enabled_at_the_last_moment_is_not_closed() {
 fn a_removal_can_be_taken_back_until_the_path_has_no_association() {
     let mut rig = Rig::live(settings(1));
     rig.disks.is_unflushed = true;
-    assert_eq!(rig.order(DesiredState::Removed { at_once: false }), ["WriteBack"]);
+    assert_eq!(rig.order(DesiredState::Removed { at_once: false }), ["DaemonFlush"]);
     assert!(rig.order(DesiredState::RemovalHeld).is_empty() && rig.after(1000 * MS).is_empty() && rig.path.is_live());
     rig.disks.is_unflushed = false;
     assert_eq!(rig.order(DesiredState::Removed { at_once: false }), ["AskThreads"]);

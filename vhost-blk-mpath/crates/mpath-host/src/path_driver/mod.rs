@@ -181,7 +181,7 @@ impl<E: Error, S, D> PathDriver<E, S, D> {
             }
             Action::AskThreads => host.ask_threads(),
             // Any I/O thread will do: the controller flushes what it has completed on any queue.
-            Action::WriteBack => host.post(0, ThreadMessage::WriteBack(path)),
+            Action::DaemonFlush => host.post(0, ThreadMessage::DaemonFlush(path)),
             Action::News(news) => host.news(news),
             Action::AwaitFences => self.awaits_fences = true,
             Action::RemoveFromThreads => {

@@ -63,8 +63,8 @@ impl<R: Ring> IoThread<R> {
         }
         let is_settled = |(disk, _): &mut (DiskId, _)| !self.requests.has_writes_in_doubt_of(*disk);
         self.settle_callbacks.extract_if(.., is_settled).for_each(|(_, settled)| settled());
-        if self.is_shutting_down && self.queues.is_empty() && self.write_back(now) {
-            self.written_back_callbacks.drain(..).for_each(|written_back| written_back());
+        if self.is_shutting_down && self.queues.is_empty() && self.daemon_flush(now) {
+            self.flushed_callbacks.drain(..).for_each(|flushed| flushed());
             if self.is_ending {
                 for (&path, connection) in &mut self.connections {
                     connection.close(&mut self.ring, CloseMode::Reset);

@@ -94,7 +94,7 @@ impl<R: Ring> IoThread<R> {
             IoThreadMessage::Stats(reply) => reply(self.stats(now)),
             IoThreadMessage::Explain { disk, reply } => reply(self.explain(now, disk)),
             IoThreadMessage::SlowRequests(reply) => reply(self.group.slow_requests(now).copied().collect()),
-            IoThreadMessage::WhenWrittenBack(written_back) => self.written_back_callbacks.push(written_back),
+            IoThreadMessage::WhenFlushed(flushed) => self.flushed_callbacks.push(flushed),
             IoThreadMessage::End => self.is_ending = true,
             IoThreadMessage::Shutdown => {
                 self.is_shutting_down = true;
@@ -141,7 +141,7 @@ impl<R: Ring> IoThread<R> {
                     self.group.ana_changed(now, path, disk, state);
                 }
             }
-            ThreadMessage::WriteBack(path) => self.write_backs.begin(now, &mut self.group, path),
+            ThreadMessage::DaemonFlush(path) => self.daemon_flushes.begin(now, &mut self.group, path),
         }
     }
 

@@ -88,7 +88,7 @@ fn no_connection_closes_while_another_thread_flushes() {
 }
 
 #[test]
-fn writes_that_the_controller_could_not_write_back_are_lost() {
+fn writes_that_the_controller_could_not_flush_are_lost() {
     let disk = SharedDisk::default();
     let (thread, mut controller) = start(&disk);
     let _guest = written(&thread, &mut controller);

@@ -83,7 +83,7 @@ counts! {
     /// Paths removed.
     removals,
     /// Flushes of the daemon itself before it closed a path.
-    write_backs,
+    daemon_flushes,
     /// Removals that were held because no other path was usable.
     removals_held,
     /// Removals that were taken back.

@@ -12,7 +12,7 @@ pub(super) enum ShutdownPhase {
     /// Disks are removed: the front-ends are hung up on, and requests in flight may take until then.
     HangUp { until: Instant },
     /// The I/O threads return the virtqueues and flush.
-    WriteBack(ThreadsShutdown),
+    DaemonFlush(ThreadsShutdown),
     /// The I/O threads close their connections and end.
     Threads,
     /// Controllers are shut down. `in_doubt`: I/O threads have given up writes in doubt.

@@ -41,7 +41,7 @@ impl Daemon {
 
     /// Begins to end in order. It hangs up on front-ends, and requests in flight have some time to finish.
     pub(crate) fn begin_shutdown(&mut self, ctx: &mut Ctx, machines: &mut [Machine]) {
-        self.shutdown = Some(self.write_back(ctx));
+        self.shutdown = Some(self.daemon_flush(ctx));
         for (disk, machine) in machines.iter_mut().enumerate() {
             self.hang_up(ctx, disk, machine, false);
         }
@@ -62,11 +62,11 @@ impl Daemon {
         }
     }
 
-    fn write_back(&mut self, ctx: &mut Ctx) -> ShutdownPhase {
+    fn daemon_flush(&mut self, ctx: &mut Ctx) -> ShutdownPhase {
         self.queues.iter().for_each(|disk| disk.begin_hang_up());
         let (count, threads) = (self.threads.0.len(), &mut self.threads);
         let post = |thread, message| threads.post(ctx, thread, message);
-        ShutdownPhase::WriteBack(ThreadsShutdown::begin(count, post))
+        ShutdownPhase::DaemonFlush(ThreadsShutdown::begin(count, post))
     }
 
     /// Whether its disks are being removed.
@@ -87,11 +87,11 @@ impl Daemon {
             Some(ShutdownPhase::HangUp { until }) if have_front_ends && ctx.clock.now() < until => {
                 Some(ShutdownPhase::HangUp { until })
             }
-            Some(ShutdownPhase::HangUp { .. }) => Some(self.write_back(ctx)),
-            Some(ShutdownPhase::WriteBack(shutdown)) if !shutdown.is_written_back() => {
-                Some(ShutdownPhase::WriteBack(shutdown))
+            Some(ShutdownPhase::HangUp { .. }) => Some(self.daemon_flush(ctx)),
+            Some(ShutdownPhase::DaemonFlush(shutdown)) if !shutdown.is_flushed() => {
+                Some(ShutdownPhase::DaemonFlush(shutdown))
             }
-            Some(ShutdownPhase::WriteBack(shutdown)) => {
+            Some(ShutdownPhase::DaemonFlush(shutdown)) => {
                 shutdown.end(|thread, message| self.threads.post(ctx, thread, message));
                 Some(ShutdownPhase::Threads)
             }

@@ -282,7 +282,7 @@ impl PathSurroundings<IoFailure, ControlSocket, ConnId> for Turn<'_> {
                 checker.association_lost(elapsed);
             }
             Action::Ended(left) => self.association_ended(left),
-            Action::WriteBack => checker.counts.write_backs += 1,
+            Action::DaemonFlush => checker.counts.daemon_flushes += 1,
             _ => {}
         }
     }

@@ -10,11 +10,11 @@ use crate::{DiskId, Outcome, PathId};
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 impl Group {
-    /// Begins write-backs on a path. Returns the disks with unflushed writes that the controller of the path may hold. For each
-    /// of them the driver sends one flush command ([`crate::Tag::of_write_back`]), and answers with [`Group::written_back`].
-    /// A disk is left out while its write-back is under way, or delayed by the controller. A controller shutdown is not
+    /// Begins daemon flushes on a path. Returns the disks with unflushed writes that the controller of the path may hold. For each
+    /// of them the driver sends one flush command ([`crate::Tag::of_daemon_flush`]), and answers with [`Group::daemon_flushed`].
+    /// A disk is left out while its daemon flush is under way, or delayed by the controller. A controller shutdown is not
     /// enough: some controllers do not write back their caches then.
-    pub fn begin_write_back(&mut self, now: Instant, id: PathId) -> Vec<DiskId> {
+    pub fn begin_daemon_flush(&mut self, now: Instant, id: PathId) -> Vec<DiskId> {
         let Some(association) = self.paths[id.index()].association.filter(|_| !self.config.shared_write_cache) else {
             return Vec::new();
         };
@@ -23,12 +23,12 @@ impl Group {
             let unflushed = &self.disks[disk.index()].unflushed;
             if unflushed.is_unflushed(id)
                 && association.ana.of(disk).is_selectable()
-                && self.paths[id.index()].per_disk[disk.index()].may_write_back(now)
+                && self.paths[id.index()].per_disk[disk.index()].may_begin_daemon_flush(now)
                 && let Some(round) = unflushed.begin_flush(id, association.epoch)
             {
                 let path = &mut self.paths[id.index()];
-                path.per_disk[disk.index()].write_back = Some((association.epoch, round));
-                path.write_backs += 1;
+                path.per_disk[disk.index()].daemon_flush = Some((association.epoch, round));
+                path.daemon_flushes += 1;
                 // A controller that loses the command must not keep the path for ever.
                 path.issued(now, self.config.io_timeout);
                 begun.push(disk);
@@ -37,12 +37,12 @@ impl Group {
         begun
     }
 
-    /// Takes the outcome of the flush command of a write-back. A final error is a loss, which the guest's next flush reports:
+    /// Takes the outcome of a daemon flush. A final error is a loss, which the guest's next flush reports:
     /// no later flush can show that the writes are durable. So is the last retry. After any other outcome the writes stay unflushed.
-    pub fn written_back(&mut self, now: Instant, id: PathId, disk: DiskId, outcome: Outcome) {
+    pub fn daemon_flushed(&mut self, now: Instant, id: PathId, disk: DiskId, outcome: Outcome) {
         let path = &mut self.paths[id.index()];
-        let Some((epoch, round)) = path.per_disk[disk.index()].write_back.take() else { return };
-        path.write_backs -= 1;
+        let Some((epoch, round)) = path.per_disk[disk.index()].daemon_flush.take() else { return };
+        path.daemon_flushes -= 1;
         path.clear_expiry_if_idle();
         let per_disk = &mut path.per_disk[disk.index()];
         let unflushed = &self.disks[disk.index()].unflushed;
@@ -52,18 +52,18 @@ impl Group {
         }
         match outcome {
             Outcome::Success => {
-                per_disk.write_back_retries = 0;
+                per_disk.daemon_flush_retries = 0;
                 unflushed.flushed(id, epoch, round);
             }
-            Outcome::Retry { after, .. } if per_disk.write_back_retries < self.config.max_retries => {
-                per_disk.write_back_retries += 1;
-                per_disk.write_back_after = Some(now + after);
+            Outcome::Retry { after, .. } if per_disk.daemon_flush_retries < self.config.max_retries => {
+                per_disk.daemon_flush_retries += 1;
+                per_disk.daemon_flush_after = Some(now + after);
             }
             Outcome::Failed(_) | Outcome::Retry { .. } => {
-                per_disk.write_back_retries = 0;
-                unflushed.write_back_failed(now, id, epoch, round);
+                per_disk.daemon_flush_retries = 0;
+                unflushed.daemon_flush_failed(now, id, epoch, round);
             }
-            _ => per_disk.write_back_after = Some(now + AGAIN_AFTER),
+            _ => per_disk.daemon_flush_after = Some(now + AGAIN_AFTER),
         }
     }
 }
@@ -99,21 +99,21 @@ mod tests {
     }
 
     #[test]
-    fn written_back_writes_are_not_lost_with_the_daemon() {
+    fn flushed_writes_are_not_lost_with_the_daemon() {
         let (mut group, unflushed) = group(AnaState::Optimized, false);
-        assert_eq!(group.begin_write_back(Instant::now(), P), [DISK]);
+        assert_eq!(group.begin_daemon_flush(Instant::now(), P), [DISK]);
         assert!(unflushed.has_unreported_loss(), "not yet");
-        group.written_back(Instant::now(), P, DISK, Outcome::Success);
+        group.daemon_flushed(Instant::now(), P, DISK, Outcome::Success);
         group.path_closed(Instant::now(), P);
         assert!(!unflushed.has_unreported_loss());
-        assert!(group.begin_write_back(Instant::now(), P).is_empty());
+        assert!(group.begin_daemon_flush(Instant::now(), P).is_empty());
     }
 
     #[test]
-    fn a_write_back_takes_room_in_the_queue_pair() {
+    fn a_daemon_flush_takes_room_in_the_queue_pair() {
         let (mut group, _) = group(AnaState::Optimized, false);
         let now = Instant::now();
-        group.begin_write_back(now, P);
+        group.begin_daemon_flush(now, P);
         for tag in (0..8).map(Tag) {
             group.submit(now, Io { tag, op: Op::Read, bytes: 4096, disk: DISK, flow: FlowId(0), fua: false });
         }
@@ -121,18 +121,18 @@ mod tests {
             assert_eq!(group.poll_action(now), Some(Action::Issue { path: P, tag }));
         }
         assert_eq!(group.poll_action(now), None, "eight commands are in the queue pair");
-        group.written_back(now, P, DISK, Outcome::Success);
+        group.daemon_flushed(now, P, DISK, Outcome::Success);
         assert_eq!(group.poll_action(now), Some(Action::Issue { path: P, tag: Tag(7) }));
     }
 
     /// A failed flush of the guest is the report of its loss. Nobody sees that the flush of the daemon has failed.
     #[test]
-    fn the_guests_next_flush_reports_that_a_write_back_has_failed() {
+    fn the_guests_next_flush_reports_that_a_daemon_flush_has_failed() {
         let (mut group, unflushed) = group(AnaState::Optimized, false);
         let now = Instant::now();
-        group.begin_write_back(now, P);
-        assert!(group.begin_write_back(now, P).is_empty(), "one is under way");
-        group.written_back(now, P, DISK, FAILED);
+        group.begin_daemon_flush(now, P);
+        assert!(group.begin_daemon_flush(now, P).is_empty(), "one is under way");
+        group.daemon_flushed(now, P, DISK, FAILED);
         assert!(!unflushed.is_unflushed(P) && unflushed.has_known_loss());
         let mut flush = |at| {
             let io = Io { tag: Tag(0), op: Op::Flush, bytes: 0, disk: DISK, flow: FlowId(0), fua: false };
@@ -145,59 +145,59 @@ mod tests {
         assert_eq!(flush(later(2)), finish(Ok(())));
     }
 
-    /// A write-back covers the writes that had completed when it began, and no later ones.
+    /// A daemon flush covers the writes that had completed when it began, and no later ones.
     #[test]
-    fn a_write_that_completes_during_a_write_back_stays_unflushed() {
+    fn a_write_that_completes_during_a_daemon_flush_stays_unflushed() {
         for outcome in [Outcome::Success, FAILED] {
             let (mut group, unflushed) = group(AnaState::Optimized, false);
             let now = Instant::now();
-            group.begin_write_back(now, P);
+            group.begin_daemon_flush(now, P);
             unflushed.mark(now, P, E);
-            group.written_back(now, P, DISK, outcome);
+            group.daemon_flushed(now, P, DISK, outcome);
             assert!(unflushed.is_unflushed(P));
             assert_eq!(unflushed.has_known_loss(), outcome == FAILED);
         }
     }
 
     #[test]
-    fn a_write_back_that_was_not_executed_is_repeated_when_the_controller_allows_it() {
+    fn a_daemon_flush_that_was_not_executed_is_repeated_when_the_controller_allows_it() {
         let (mut group, unflushed) = group(AnaState::Optimized, false);
         let (now, after) = (Instant::now(), Duration::from_secs(3));
-        group.begin_write_back(now, P);
-        group.written_back(now, P, DISK, Outcome::Retry { after, cause: RetryCause::NotExecuted });
+        group.begin_daemon_flush(now, P);
+        group.daemon_flushed(now, P, DISK, Outcome::Retry { after, cause: RetryCause::NotExecuted });
         assert!(unflushed.is_unflushed(P) && !unflushed.has_known_loss());
-        assert!(group.begin_write_back(now + after / 2, P).is_empty());
-        assert_eq!(group.begin_write_back(now + after, P), [DISK]);
+        assert!(group.begin_daemon_flush(now + after / 2, P).is_empty());
+        assert_eq!(group.begin_daemon_flush(now + after, P), [DISK]);
         let now = now + after;
-        group.written_back(now, P, DISK, Outcome::PathError);
-        assert!(group.begin_write_back(now, P).is_empty());
-        assert_eq!(group.begin_write_back(now + AGAIN_AFTER, P), [DISK]);
+        group.daemon_flushed(now, P, DISK, Outcome::PathError);
+        assert!(group.begin_daemon_flush(now, P).is_empty());
+        assert_eq!(group.begin_daemon_flush(now + AGAIN_AFTER, P), [DISK]);
     }
 
     #[test]
-    fn a_write_back_that_is_never_carried_out_is_a_loss_in_the_end() {
+    fn a_daemon_flush_that_is_never_carried_out_is_a_loss_in_the_end() {
         for (cause, lost_at_once) in [(RetryCause::NotExecuted, false), (RetryCause::Internal, true)] {
             let (mut group, unflushed) = group(AnaState::Optimized, false);
             let now = Instant::now();
             for attempt in 0..=group.config.max_retries {
-                assert_eq!(group.begin_write_back(now, P), [DISK]);
-                group.written_back(now, P, DISK, Outcome::Retry { after: Duration::ZERO, cause });
+                assert_eq!(group.begin_daemon_flush(now, P), [DISK]);
+                group.daemon_flushed(now, P, DISK, Outcome::Retry { after: Duration::ZERO, cause });
                 let is_last = attempt == group.config.max_retries;
                 assert_eq!(
                     (unflushed.is_unflushed(P), unflushed.has_known_loss()),
                     (!is_last, is_last || lost_at_once)
                 );
             }
-            assert!(group.begin_write_back(now, P).is_empty());
+            assert!(group.begin_daemon_flush(now, P).is_empty());
         }
     }
 
     #[test]
-    fn a_controller_that_loses_a_write_back_loses_its_path() {
+    fn a_controller_that_loses_a_daemon_flush_loses_its_path() {
         let (mut group, _) = group(AnaState::Optimized, false);
         let (now, io_timeout) = (Instant::now(), group.io_timeout());
         assert_eq!(group.timed_out(now + io_timeout, |_| None), None, "nothing is owed");
-        group.begin_write_back(now, P);
+        group.begin_daemon_flush(now, P);
         assert_eq!(group.stats(now).path(P).unwrap().flushes_open, 1);
         assert_eq!(group.timed_out(now + io_timeout, |_| Some(now)), Some(P));
         group.path_lost(now, P);
@@ -205,16 +205,16 @@ mod tests {
     }
 
     #[test]
-    fn writes_that_are_not_written_back_count_as_lost() {
+    fn writes_that_are_not_flushed_count_as_lost() {
         let (mut group, unflushed) = group(AnaState::Optimized, false);
-        group.begin_write_back(Instant::now(), P);
-        group.written_back(Instant::now(), P, DISK, FAILED);
+        group.begin_daemon_flush(Instant::now(), P);
+        group.daemon_flushed(Instant::now(), P, DISK, FAILED);
         assert!(unflushed.has_unreported_loss());
         // No flush goes to a namespace that is not accessible on the path.
         let (mut group, unflushed) = self::group(AnaState::Inaccessible, false);
-        assert!(group.begin_write_back(Instant::now(), P).is_empty() && unflushed.has_unreported_loss());
-        // With a shared cache a lost path loses nothing, so nothing is written back.
-        assert!(self::group(AnaState::Optimized, true).0.begin_write_back(Instant::now(), P).is_empty());
+        assert!(group.begin_daemon_flush(Instant::now(), P).is_empty() && unflushed.has_unreported_loss());
+        // With a shared cache a lost path loses nothing, so nothing is flushed.
+        assert!(self::group(AnaState::Optimized, true).0.begin_daemon_flush(Instant::now(), P).is_empty());
     }
 
     #[test]
@@ -225,13 +225,13 @@ mod tests {
     }
 
     #[test]
-    fn tags_distinguish_write_backs_hedges_and_probes() {
+    fn tags_distinguish_daemon_flushes_hedges_and_probes() {
         for disk in [DiskId(0), DiskId(63)] {
-            let tag = Tag::of_write_back(disk);
-            assert_eq!((tag.written_back(), tag.hedged()), (Some(disk), None));
+            let tag = Tag::of_daemon_flush(disk);
+            assert_eq!((tag.daemon_flushed(), tag.hedged()), (Some(disk), None));
         }
-        assert_eq!((Tag::PROBE.written_back(), Tag(0).written_back()), (None, None));
+        assert_eq!((Tag::PROBE.daemon_flushed(), Tag(0).daemon_flushed()), (None, None));
         let last = Tag(Tag::COUNT - 1).of_hedge();
-        assert_eq!((last.written_back(), last.hedged()), (None, Some(Tag(Tag::COUNT - 1))));
+        assert_eq!((last.daemon_flushed(), last.hedged()), (None, Some(Tag(Tag::COUNT - 1))));
     }
 }

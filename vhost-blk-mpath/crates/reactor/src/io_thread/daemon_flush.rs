@@ -12,12 +12,12 @@ use nvme_tcp::host::IoCommand;
 use super::IoThread;
 use crate::ring::Ring;
 
-/// Time limit of the write-back. Writes that are not flushed by then count as lost.
-const WRITE_BACK_MAX: Duration = Duration::from_secs(5);
+/// Time limit of the daemon flush. Writes that are not flushed by then count as lost.
+const DAEMON_FLUSH_MAX: Duration = Duration::from_secs(5);
 
-/// The flush commands of write-backs.
+/// The daemon flushes of an I/O thread.
 #[derive(Debug, Default)]
-pub(super) struct WriteBacks {
+pub(super) struct DaemonFlushes {
     /// The deadline at the end of the daemon. `None` before that.
     until: Option<Instant>,
     /// Flushes that wait for room in a queue pair.
@@ -27,16 +27,16 @@ pub(super) struct WriteBacks {
     stale: BTreeSet<(PathId, DiskId)>,
 }
 
-impl WriteBacks {
-    /// Begins to write back what the controller of a path may hold.
+impl DaemonFlushes {
+    /// Begins to flush what the controller of a path may hold.
     pub(super) fn begin(&mut self, now: Instant, group: &mut Group, path: PathId) {
-        self.waiting.extend(group.begin_write_back(now, path).into_iter().map(|disk| (path, disk)));
+        self.waiting.extend(group.begin_daemon_flush(now, path).into_iter().map(|disk| (path, disk)));
     }
 
     /// Takes the answer to a flush command.
     pub(super) fn answered(&mut self, now: Instant, group: &mut Group, path: PathId, disk: DiskId, outcome: Outcome) {
         self.open.remove(&(path, disk));
-        group.written_back(now, path, disk, outcome);
+        group.daemon_flushed(now, path, disk, outcome);
         if self.stale.remove(&(path, disk)) {
             self.begin(now, group, path);
         }
@@ -56,12 +56,12 @@ impl WriteBacks {
 
 impl<R: Ring> IoThread<R> {
     /// Sends waiting flush commands, as far as the queue pairs of their paths have room.
-    pub(super) fn submit_write_backs(&mut self) {
-        let WriteBacks { waiting, open, .. } = &mut self.write_backs;
+    pub(super) fn submit_daemon_flushes(&mut self) {
+        let DaemonFlushes { waiting, open, .. } = &mut self.daemon_flushes;
         waiting.retain(|&(path, disk)| {
             let connection = self.connections.get_mut(&path).filter(|connection| !connection.is_closing());
             let Some(connection) = connection else { return false };
-            let is_sent = connection.submit(Tag::of_write_back(disk), disk, IoCommand::Flush).is_ok();
+            let is_sent = connection.submit(Tag::of_daemon_flush(disk), disk, IoCommand::Flush).is_ok();
             if is_sent {
                 open.insert((path, disk));
             }
@@ -69,20 +69,20 @@ impl<R: Ring> IoThread<R> {
         });
     }
 
-    /// Starts or continues the write-back at the end of the daemon, once no virtqueue is left. Returns whether it is over.
-    pub(super) fn write_back(&mut self, now: Instant) -> bool {
-        if self.write_backs.until.is_none() {
-            self.write_backs.until = Some(now + WRITE_BACK_MAX);
-            let WriteBacks { open, waiting, stale, .. } = &mut self.write_backs;
+    /// Starts or continues the daemon flush at the end of the daemon, once no virtqueue is left. Returns whether it is over.
+    pub(super) fn daemon_flush(&mut self, now: Instant) -> bool {
+        if self.daemon_flushes.until.is_none() {
+            self.daemon_flushes.until = Some(now + DAEMON_FLUSH_MAX);
+            let DaemonFlushes { open, waiting, stale, .. } = &mut self.daemon_flushes;
             stale.extend(open.iter().chain(&*waiting));
-            self.connections.keys().for_each(|path| self.write_backs.begin(now, &mut self.group, *path));
+            self.connections.keys().for_each(|path| self.daemon_flushes.begin(now, &mut self.group, *path));
         }
-        self.submit_write_backs();
-        let is_over = self.write_backs.until().is_none_or(|until| until <= now);
+        self.submit_daemon_flushes();
+        let is_over = self.daemon_flushes.until().is_none_or(|until| until <= now);
         if is_over {
             // The deadline no longer matters.
-            self.write_backs.open.clear();
-            self.write_backs.waiting.clear();
+            self.daemon_flushes.open.clear();
+            self.daemon_flushes.waiting.clear();
         }
         is_over
     }
