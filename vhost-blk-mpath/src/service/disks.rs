@@ -30,7 +30,7 @@ use crate::sockets::location::SocketLocation;
 use crate::subsystem::Subsystem;
 use crate::subsystem::shared_context::SharedContext;
 
-/// How long the requests of a front-end that was hung up on may take before they are abandoned: the limit of any
+/// How long the requests of a front-end that was hung up on may take before they are given up: the limit of any
 /// leaving front-end, plus a moment for the reports of the I/O threads.
 const DRAIN_MAX: Duration = Duration::from_secs(11);
 
@@ -382,7 +382,7 @@ impl Disks {
             _ = ending.wait_for(|ending| *ending) => false,
         };
         if !in_time {
-            // Requests in flight are abandoned, and the fence covers them.
+            // Requests in flight are given up, and the fence covers them.
             service.end_io();
             let _ = hung_up.await;
         }

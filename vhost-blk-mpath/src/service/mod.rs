@@ -163,7 +163,7 @@ pub(crate) struct Service {
     /// Set to true, this ends the tasks of paths and discovery.
     ends: watch::Sender<bool>,
     frontends: Mutex<Vec<FrontendThread>>,
-    /// Its I/O threads have abandoned writes that may still be executed.
+    /// Its I/O threads have given up writes that may still be executed.
     in_doubt: AtomicBool,
     /// Tasks that end with the subsystem: discovery, and the opening of disks.
     tasks: Mutex<Vec<JoinHandle<()>>>,
@@ -228,7 +228,7 @@ impl Service {
         if IoThreadHandle::end_all(subsystem.threads()) {
             tracing::warn!(
                 disk = subsystem.name(),
-                "writes were abandoned and may still be executed; the next daemon on this socket, and disks of this daemon \
+                "writes were given up and may still be executed; the next daemon on this socket, and disks of this daemon \
                  on the same namespace, wait for their fence"
             );
             self.in_doubt.store(true, Ordering::SeqCst);

@@ -193,7 +193,7 @@ fn a_virtqueue_that_is_stopped_during_the_fence_is_drained_first() {
 }
 
 #[test]
-fn the_next_daemon_finishes_requests_abandoned_at_the_end() {
+fn the_next_daemon_finishes_requests_given_up_at_the_end() {
     let mut world = World::start();
     world.delay(Duration::from_secs(60));
     (0..4).for_each(|slot| world.submit(slot, OUT, 7));

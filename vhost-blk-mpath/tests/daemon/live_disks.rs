@@ -193,7 +193,7 @@ fn force_removal(drain_fence: bool, next: &str) {
     assert!(took >= Duration::from_secs(9), "{took:?}");
     assert_eq!(names(&daemon), ["disk0"]);
     assert!(!socket.exists() && daemon.place.file("data.fence").exists());
-    assert!(daemon.log().contains("writes were abandoned and may still be executed"), "{}", daemon.log());
+    assert!(daemon.log().contains("writes were given up and may still be executed"), "{}", daemon.log());
     assert!(
         daemon.log().contains("disk removed; writes to its namespace may still be executed for 6.1 s"),
         "{}",

@@ -208,7 +208,7 @@ impl DiskHold {
         }
     }
 
-    /// Records that a front-end has connected. Writes that an earlier front-end abandoned may still be executed, and must
+    /// Records that a front-end has connected. Writes that an earlier front-end has left may still be executed, and must
     /// not overwrite what this one writes. So each of the `threads` I/O threads has to settle first.
     ///
     /// While threads are settling, no requests are fetched, so no more writes can be in doubt. Front-ends that connect

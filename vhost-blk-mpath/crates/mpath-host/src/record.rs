@@ -111,7 +111,7 @@ pub struct Record {
 /// The state of a disk after its shutdown, when all sockets are closed.
 #[derive(Debug, Clone, Copy)]
 pub struct DiskShutdown {
-    /// Requests that change data were abandoned and may still be executed.
+    /// Requests that change data were given up and may still be executed.
     pub in_doubt: bool,
     /// What is left of the inherited fences.
     pub inherited_left: Duration,

@@ -204,7 +204,7 @@ impl<R: Ring> Connection<R> {
         completions: &mut Completions,
     ) -> io::Result<()> {
         if self.is_closing() {
-            self.send.abandon();
+            self.send.ignore_result();
             return Ok(());
         }
         let sent = self.send.finished(ring, &self.socket, self.tokens.send, result)?;

@@ -405,7 +405,7 @@ impl<R: Ring> IoThread<R> {
         let connection = self.connections.get_mut(&path).expect("only an open connection fails");
         if !connection.is_closing() {
             let close_mode = match reason {
-                LossReason::TimedOut(_) | LossReason::Abandoned => connection.close_mode,
+                LossReason::TimedOut(_) | LossReason::GivenUp => connection.close_mode,
                 LossReason::Socket(_) | LossReason::Queue(_) | LossReason::Tls(_) => CloseMode::Reset,
             };
             connection.report_violation(&mut self.ring);

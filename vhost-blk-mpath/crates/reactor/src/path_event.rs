@@ -40,5 +40,5 @@ pub enum LossReason {
     TimedOut(Duration),
     /// A virtqueue had to stop, and this path held its requests for too long.
     #[error("requests did not complete within the time that a virtqueue has to drain")]
-    Abandoned,
+    GivenUp,
 }

@@ -21,7 +21,7 @@ enum Slot {
     Free,
     Active(Active),
     /// Given up, and held by no socket. The tag is free again when the group has finished it.
-    Abandoned {
+    GivenUp {
         disk: DiskId,
         in_doubt: Option<AssociationId>,
     },
@@ -31,9 +31,9 @@ impl Slot {
     /// The disk of a request that was given up and may still change data.
     fn in_doubt(&self) -> Option<DiskId> {
         match self {
-            Self::Abandoned { disk, in_doubt: Some(_), .. } => Some(*disk),
+            Self::GivenUp { disk, in_doubt: Some(_), .. } => Some(*disk),
             Self::Active(active) if active.detached && active.changes_data() => Some(active.disk),
-            Self::Active(_) | Self::Abandoned { .. } | Self::Free => None,
+            Self::Active(_) | Self::GivenUp { .. } | Self::Free => None,
         }
     }
 }
@@ -47,7 +47,7 @@ struct Active {
     flow: FlowId,
     /// The paths whose sockets hold the request, as a bit set. A flush may be on several.
     on_paths: u64,
-    abandoned: bool,
+    given_up: bool,
     /// Given up, and its virtqueue does not wait for the sockets that hold it.
     detached: bool,
     in_doubt: Option<AssociationId>,
@@ -83,7 +83,7 @@ impl Requests {
             disk,
             flow,
             on_paths: 0,
-            abandoned: false,
+            given_up: false,
             detached: false,
             in_doubt: None,
             status: None,
@@ -108,18 +108,18 @@ impl Requests {
     /// The request, its disk and what is left to be done, for the socket of `path`. `None` if it was given up.
     pub(crate) fn issue(&mut self, tag: Tag, path: PathId) -> Option<(DiskId, &Request, &[Part])> {
         match &mut self.slots[tag.0 as usize] {
-            Slot::Active(active) if !active.abandoned => {
+            Slot::Active(active) if !active.given_up => {
                 active.on_paths |= bit(path);
                 Some((active.disk, &active.request, &active.rest))
             }
-            Slot::Active(_) | Slot::Abandoned { .. } => None,
+            Slot::Active(_) | Slot::GivenUp { .. } => None,
             Slot::Free => unreachable!("a request in the group stands in the table"),
         }
     }
 
     /// The read and its disk, for a second socket with a buffer of its own. `None` if it was given up.
     pub(crate) fn hedge(&mut self, tag: Tag) -> Option<(DiskId, &Request)> {
-        let Slot::Active(Active { request, disk, abandoned: false, .. }) = &self.slots[tag.0 as usize] else {
+        let Slot::Active(Active { request, disk, given_up: false, .. }) = &self.slots[tag.0 as usize] else {
             return None;
         };
         let before = self.hedges.insert(tag, vec![0; request.bytes as usize]);
@@ -143,7 +143,7 @@ impl Requests {
     pub(crate) fn take_partly_done(&mut self, tag: Tag) -> bool {
         match &mut self.slots[tag.0 as usize] {
             Slot::Active(active) => std::mem::take(&mut active.is_partly_done),
-            Slot::Abandoned { .. } | Slot::Free => false,
+            Slot::GivenUp { .. } | Slot::Free => false,
         }
     }
 
@@ -169,9 +169,9 @@ impl Requests {
         let Slot::Active(active) = slot else { unreachable!("a request on a socket stands in the table") };
         active.on_paths &= !bit(path);
         let (flow, detached) = (active.flow, active.detached);
-        let released = active.abandoned && active.on_paths == 0;
+        let released = active.given_up && active.on_paths == 0;
         if released {
-            *slot = Slot::Abandoned { disk: active.disk, in_doubt: active.in_doubt };
+            *slot = Slot::GivenUp { disk: active.disk, in_doubt: active.in_doubt };
         }
         (released && !detached).then_some(flow)
     }
@@ -190,7 +190,7 @@ impl Requests {
     /// Ends the doubt about requests of this association, because its commands cannot be executed any more.
     pub(crate) fn fence_lifted(&mut self, path: PathId, epoch: Epoch) {
         for slot in &mut self.slots {
-            if let Slot::Active(Active { in_doubt, .. }) | Slot::Abandoned { in_doubt, .. } = slot {
+            if let Slot::Active(Active { in_doubt, .. }) | Slot::GivenUp { in_doubt, .. } = slot {
                 *in_doubt = in_doubt.filter(|&doubt| doubt != (path, epoch));
             }
         }
@@ -210,7 +210,7 @@ impl Requests {
     /// given up.
     #[cold]
     pub(crate) fn failed(&self, tag: Tag, error: IoError) -> Option<(DiskId, FailedRequest)> {
-        let Slot::Active(Active { request, disk, flow, abandoned: false, status, .. }) = &self.slots[tag.0 as usize]
+        let Slot::Active(Active { request, disk, flow, given_up: false, status, .. }) = &self.slots[tag.0 as usize]
         else {
             return None;
         };
@@ -224,7 +224,7 @@ impl Requests {
         self.free.push(tag.0);
         match std::mem::take(&mut self.slots[tag.0 as usize]) {
             Slot::Active(active) => Some((active.flow, active.request)),
-            Slot::Abandoned { .. } => None,
+            Slot::GivenUp { .. } => None,
             Slot::Free => unreachable!("a request is finished once"),
         }
     }
@@ -233,7 +233,7 @@ impl Requests {
     pub(crate) fn are_idle(&self, flow: FlowId) -> bool {
         let is_idle = |slot: &Slot| match slot {
             Slot::Active(active) => active.flow != flow || (active.on_paths == 0 && active.in_doubt.is_none()),
-            Slot::Abandoned { .. } | Slot::Free => true,
+            Slot::GivenUp { .. } | Slot::Free => true,
         };
         self.slots.iter().all(is_idle)
     }
@@ -241,20 +241,20 @@ impl Requests {
     /// Gives up every request of a virtqueue. A request that no socket holds releases its guest memory at once. The
     /// other requests release theirs when their sockets release them. Returns the number of requests that no socket
     /// held, and the paths that hold the others as a bit set.
-    pub(crate) fn abandon(&mut self, flow: FlowId) -> (u32, u64) {
+    pub(crate) fn give_up(&mut self, flow: FlowId) -> (u32, u64) {
         let (mut released, mut paths) = (0, 0);
         for slot in &mut self.slots {
             match slot {
                 Slot::Active(active) if active.detached => {}
                 Slot::Active(active) if active.flow == flow && active.on_paths == 0 => {
-                    *slot = Slot::Abandoned { disk: active.disk, in_doubt: active.in_doubt };
+                    *slot = Slot::GivenUp { disk: active.disk, in_doubt: active.in_doubt };
                     released += 1;
                 }
                 Slot::Active(active) if active.flow == flow => {
-                    active.abandoned = true;
+                    active.given_up = true;
                     paths |= active.on_paths;
                 }
-                Slot::Active(_) | Slot::Abandoned { .. } | Slot::Free => {}
+                Slot::Active(_) | Slot::GivenUp { .. } | Slot::Free => {}
             }
         }
         (released, paths)
@@ -263,7 +263,7 @@ impl Requests {
     /// Gives up every request of a virtqueue whose guest memory has been replaced, so that the virtqueue need not wait
     /// for sockets.
     pub(crate) fn detach(&mut self, flow: FlowId) {
-        self.abandon(flow);
+        self.give_up(flow);
         for slot in &mut self.slots {
             if let Slot::Active(active) = slot
                 && active.flow == flow
@@ -282,7 +282,7 @@ impl Requests {
     pub(crate) fn get(&self, tag: Tag) -> &Request {
         match &self.slots[tag.0 as usize] {
             Slot::Active(active) => &active.request,
-            Slot::Abandoned { .. } | Slot::Free => unreachable!("a request on a socket stands in the table"),
+            Slot::GivenUp { .. } | Slot::Free => unreachable!("a request on a socket stands in the table"),
         }
     }
 }
@@ -351,9 +351,9 @@ mod tests {
     fn a_request_on_no_socket_is_given_up_at_once() {
         let (mut guest, mut queue, mut requests) = guest();
         let tag = write(&mut guest, &mut queue, &mut requests);
-        assert_eq!(requests.abandon(FlowId(4)), (0, 0));
-        assert_eq!(requests.abandon(FLOW), (1, 0));
-        assert_eq!(requests.abandon(FLOW), (0, 0));
+        assert_eq!(requests.give_up(FlowId(4)), (0, 0));
+        assert_eq!(requests.give_up(FLOW), (1, 0));
+        assert_eq!(requests.give_up(FLOW), (0, 0));
         assert!(requests.issue(tag, A).is_none());
         assert!(requests.finish(tag).is_none());
         assert_eq!(write(&mut guest, &mut queue, &mut requests), tag);
@@ -365,7 +365,7 @@ mod tests {
         guest.flush();
         let tag = requests.insert(DISK, FLOW, pop(&mut queue));
         assert!(requests.issue(tag, A).is_some() && requests.issue(tag, B).is_some());
-        assert_eq!(requests.abandon(FLOW), (0, 1 | 1 << 63));
+        assert_eq!(requests.give_up(FLOW), (0, 1 | 1 << 63));
         assert!(requests.issue(tag, A).is_none(), "it goes nowhere any more");
         assert_eq!(requests.answered(tag, B), None);
         assert_eq!(requests.answered(tag, A), Some(FLOW));
@@ -389,7 +389,7 @@ mod tests {
             let tag = write(&mut guest, &mut queue, &mut requests);
             requests.issue(tag, A).unwrap();
             if given_up_first {
-                assert_eq!(requests.abandon(FLOW), (0, 1));
+                assert_eq!(requests.give_up(FLOW), (0, 1));
             }
             requests.mark_in_doubt(tag, A, EPOCH);
             let released = requests.answered(tag, A);
@@ -397,7 +397,7 @@ mod tests {
                 assert_eq!(released, Some(FLOW));
             } else {
                 assert!(!requests.has_writes_in_doubt(), "its guest is still there, and waits for it");
-                assert_eq!(requests.abandon(FLOW), (1, 0));
+                assert_eq!(requests.give_up(FLOW), (1, 0));
             }
             assert!(requests.has_writes_in_doubt());
             requests.fence_lifted(B, EPOCH);
@@ -419,7 +419,7 @@ mod tests {
             requests.mark_in_doubt(tag, A, EPOCH);
             requests.answered(tag, A);
         }
-        assert_eq!(requests.abandon(FLOW), (2, 0));
+        assert_eq!(requests.give_up(FLOW), (2, 0));
         assert!(!requests.has_writes_in_doubt());
     }
 
@@ -478,7 +478,7 @@ mod tests {
         guest.read(0, 4096);
         let tag = requests.insert(DISK, FLOW, pop(&mut queue));
         requests.hedge(tag).unwrap();
-        assert_eq!(requests.abandon(FLOW), (1, 0));
+        assert_eq!(requests.give_up(FLOW), (1, 0));
         requests.scatter(nvme_tcp::host::Tag(tag.of_hedge().0), 0, b"late");
         requests.adopt(tag);
         assert!(requests.hedge(tag).is_none());

@@ -302,7 +302,7 @@ impl Ended {
     /// and left nothing behind.
     #[track_caller]
     pub(crate) fn cleanly(&self, place: &DaemonDirectory) {
-        self.cleanly_with_record(place, self.log.contains("writes were abandoned and may still be executed"));
+        self.cleanly_with_record(place, self.log.contains("writes were given up and may still be executed"));
     }
 
     /// Like [`cleanly`](Self::cleanly), but a guest of a killed daemon may come back: the front-end since then keeps no

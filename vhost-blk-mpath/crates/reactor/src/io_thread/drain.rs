@@ -35,7 +35,7 @@ impl<R: Ring> IoThread<R> {
         for (flow, deadline) in stopping {
             let waits_in_vain = self.in_vain_at(flow).is_some_and(|at| at <= now);
             if (deadline <= now || waits_in_vain) && self.queues[&flow].in_flight > 0 {
-                self.abandon(now, flow);
+                self.give_up(now, flow);
             }
             // If no socket holds its requests, a virtqueue only waits to have them given up. At the end of the daemon,
             // requests that were not taken are left to the next daemon.
@@ -89,7 +89,7 @@ impl<R: Ring> IoThread<R> {
     /// after an error the guest could reuse sectors that a lost path may still write. Connections that hold its guest
     /// memory are closed, so that the kernel releases it at once. If that memory has faulted, it is replaced instead,
     /// and the connections keep the requests.
-    fn abandon(&mut self, now: Instant, flow: FlowId) {
+    fn give_up(&mut self, now: Instant, flow: FlowId) {
         let slot = self.queues.get_mut(&flow).expect("the virtqueue is overdue, so it is in the map");
         let stopping = slot.stopping.as_mut().expect("only a stopping virtqueue is overdue");
         let cause = match (slot.queue.has_faulted(), self.is_shutting_down) {
@@ -113,11 +113,11 @@ impl<R: Ring> IoThread<R> {
             self.requests.detach(flow);
             slot.in_flight = 0;
         } else {
-            let (released, paths) = self.requests.abandon(flow);
+            let (released, paths) = self.requests.give_up(flow);
             slot.in_flight -= released;
             let held: Vec<PathId> = self.connections.keys().copied().filter(|path| paths & 1 << path.0 != 0).collect();
             for path in held {
-                self.lose(now, path, LossReason::Abandoned);
+                self.lose(now, path, LossReason::GivenUp);
             }
             // Lost paths have returned requests that were not sent. While no path is live, front-ends that reconnect
             // would leave more of them behind each time.

@@ -68,7 +68,7 @@ impl SendSlot {
     /// # Safety
     ///
     /// Memory named by [`SendPart::Outside`] must stay mapped until the send is over: until [`Sent::All`], an error,
-    /// or [`SendSlot::abandon`].
+    /// or [`SendSlot::ignore_result`].
     pub(crate) unsafe fn start<R: Ring>(
         &mut self,
         ring: &mut R,
@@ -165,7 +165,7 @@ impl SendSlot {
     }
 
     /// Handles the completion of a send whose connection closes. Its result does not matter.
-    pub(crate) fn abandon(&mut self) {
+    pub(crate) fn ignore_result(&mut self) {
         assert!(self.in_flight, "a completion without a send");
         self.in_flight = false;
     }

@@ -16,7 +16,7 @@ pub(super) fn replacements(rng: &mut Rng, paths: usize, quiet: Duration) -> Vec<
         let mut add = |fault, begins: Duration, lasts: Duration| {
             planned.push(PlannedFault { fault, begins, lasts: lasts.min(quiet.saturating_sub(begins)) });
         };
-        // Requests of disks that are removed are abandoned after 11 s.
+        // Requests of disks that are removed are given up after 11 s.
         let kind = rng.below(5);
         for path in 0..paths {
             match kind {

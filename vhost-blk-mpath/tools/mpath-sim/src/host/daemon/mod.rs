@@ -182,7 +182,7 @@ impl Daemon {
             }
             let has_reason = match &report.kind {
                 PathEventKind::Lost(LossReason::Socket(error)) => error.raw_os_error() != Some(libc::EFAULT),
-                PathEventKind::Lost(LossReason::Abandoned) => {
+                PathEventKind::Lost(LossReason::GivenUp) => {
                     self.shutdown.is_some()
                         || self.front_ends.iter().any(|front_end| front_end.is_overdue(ctx.clock.now()))
                 }

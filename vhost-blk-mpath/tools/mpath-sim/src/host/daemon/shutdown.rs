@@ -17,7 +17,7 @@ use crate::host::path::PathTask;
 use crate::host::shutdown_phase::{EndedDaemon, ShutdownPhase};
 use crate::machine::Machine;
 
-/// How long the requests of removed disks may take before they are abandoned (the daemon's `service/disks.rs`).
+/// How long the requests of removed disks may take before they are given up (the daemon's `service/disks.rs`).
 const DRAIN_MAX: Duration = Duration::from_secs(11);
 
 impl Daemon {
