@@ -28,7 +28,7 @@ use crate::requests::Requests;
 use crate::ring::{Event, Ring, SimulatedRing};
 use crate::ring_token::RingToken;
 use crate::translate::{command_of, status_of};
-use crate::{CloseMode, LossReason, PathEvent, PathEventKind, probes};
+use crate::{CloseMode, LossReason, PathEvent, PathEventKind, usdt};
 
 struct DiskState {
     /// Name of the disk, for the log.
@@ -285,7 +285,7 @@ impl<R: Ring> IoThread<R> {
                 self.group.hedged(now, path, tag, outcome);
                 continue;
             }
-            probes::answered(tag, path);
+            usdt::answered(tag, path);
             if let Some(sent_at) = sent_at {
                 self.group.sent(path, tag, sent_at);
             }
@@ -317,7 +317,7 @@ impl<R: Ring> IoThread<R> {
     }
 
     fn issue(&mut self, now: Instant, path: PathId, tag: Tag) {
-        probes::issued(tag, path);
+        usdt::issued(tag, path);
         let Some((id, request, parts)) = self.requests.issue(tag, path) else {
             self.group.complete(now, path, tag, Outcome::GivenUp);
             return;
@@ -369,7 +369,7 @@ impl<R: Ring> IoThread<R> {
 
     fn finish(&mut self, tag: Tag, result: Result<(), IoError>) {
         self.finished += 1;
-        probes::finished(tag, result);
+        usdt::finished(tag, result);
         if let Err(error) = result
             && let Some((disk, failed)) = self.requests.failed(tag, error)
         {

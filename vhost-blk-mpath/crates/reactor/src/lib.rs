@@ -13,7 +13,6 @@ mod io_thread_handle;
 mod io_thread_message;
 mod path_event;
 mod polling;
-mod probes;
 mod requests;
 mod ring;
 mod ring_token;
@@ -26,6 +25,7 @@ mod testing;
 mod tests;
 mod thread_explanation;
 mod translate;
+mod usdt;
 mod wake_channel;
 
 pub use connected_queue_pair::{CloseMode, ConnectedQueuePair};

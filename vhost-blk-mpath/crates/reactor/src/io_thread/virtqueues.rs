@@ -11,10 +11,10 @@ use vhost_user_blk::{Queue, QueueError};
 
 use super::drain::FAULTED_DRAIN_MAX;
 use super::{DiskState, IoThread};
-use crate::probes;
 use crate::ring::Ring;
 use crate::ring_token::RingToken;
 use crate::translate::io_of;
+use crate::usdt;
 
 pub(super) struct QueueSlot {
     pub(super) disk: DiskId,
@@ -188,7 +188,7 @@ impl<R: Ring> IoThread<R> {
                     let io = io_of(&request, slot.disk, flow);
                     let tag = self.requests.insert(slot.disk, flow, request);
                     let io = Io { tag, ..io };
-                    probes::fetched(&io);
+                    usdt::fetched(&io);
                     self.group.submit_queued_since(now, since, io);
                 }
                 if stopping || self.is_polling {
