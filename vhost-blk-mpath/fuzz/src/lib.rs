@@ -188,7 +188,7 @@ pub struct Turns {
 impl Turns {
     /// Completes all requests of a queue, in reverse order.
     fn turn(queue: &mut Queue) {
-        queue.drain_kick();
+        queue.clear_kick();
         let mut requests = Vec::new();
         while let Ok(Some(request)) = queue.pop() {
             requests.push(request);

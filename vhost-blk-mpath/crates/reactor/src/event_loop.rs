@@ -69,7 +69,7 @@ fn turn(
         if !event.more {
             watch(thread.ring(), inbox)?;
         }
-        inbox.drain();
+        inbox.clear();
         while let Some(message) = inbox.try_recv() {
             thread.handle(now, message)?;
         }

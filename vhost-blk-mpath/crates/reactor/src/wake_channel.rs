@@ -42,7 +42,7 @@ impl<T> WakeSender<T> {
 impl<T> WakeReceiver<T> {
     /// Resets the signal. Take messages afterwards: a message sent between taking and resetting would wait for the next
     /// signal.
-    pub(crate) fn drain(&self) {
+    pub(crate) fn clear(&self) {
         // An empty counter means that another call has reset the signal.
         let _ = rustix::io::read(&*self.signal, &mut [0; 8]);
     }
@@ -74,11 +74,11 @@ mod tests {
     fn a_message_signals_and_a_drain_resets_it() {
         let (sender, receiver) = wake_channel().unwrap();
         assert!(!is_signalled(&receiver));
-        receiver.drain();
+        receiver.clear();
         sender.send(1).unwrap();
         sender.clone().send(2).unwrap();
         assert!(is_signalled(&receiver));
-        receiver.drain();
+        receiver.clear();
         assert!(!is_signalled(&receiver));
         assert_eq!([receiver.try_recv(), receiver.try_recv(), receiver.try_recv()], [Some(1), Some(2), None]);
     }
@@ -92,7 +92,7 @@ mod tests {
         while next < MESSAGES {
             // Sleeps for ever if a message came without a signal.
             poll(&mut [PollFd::new(&receiver, PollFlags::IN)], None).unwrap();
-            receiver.drain();
+            receiver.clear();
             while let Some(message) = receiver.try_recv() {
                 assert_eq!(message, next);
                 next += 1;

@@ -27,7 +27,7 @@ impl Kick {
         self.0.as_fd()
     }
 
-    pub(crate) fn drain(&self) {
+    pub(crate) fn clear(&self) {
         // A read returns the whole count of an eventfd. Errors do not matter: the ring says whether there are requests.
         let _ = (&self.0).read(&mut [0; size_of::<u64>()]);
     }

@@ -161,7 +161,7 @@ impl<R: Ring> IoThread<R> {
                 slot.queue.disable_notifications();
             }
             if std::mem::take(&mut slot.kicked) {
-                slot.queue.drain_kick();
+                slot.queue.clear_kick();
             }
             loop {
                 loop {

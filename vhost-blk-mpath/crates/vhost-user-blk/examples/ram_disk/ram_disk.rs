@@ -115,7 +115,7 @@ fn run(mut queue: Queue, mut stopped: UnixStream, bytes: &RwLock<Vec<u8>>, count
             let _ = stopped.read(&mut [0]);
             return queue;
         }
-        queue.drain_kick();
+        queue.clear_kick();
     }
 }
 

@@ -72,7 +72,7 @@ pub(crate) struct QueueParts {
 
 /// A virtqueue that moves by value into an I/O thread and comes back drained.
 ///
-/// The owner's loop: when [`kick_fd`](Self::kick_fd) is readable, call [`drain_kick`](Self::drain_kick), then
+/// The owner's loop: when [`kick_fd`](Self::kick_fd) is readable, call [`clear_kick`](Self::clear_kick), then
 /// [`pop`](Self::pop) until it returns `None`. Call [`complete`](Self::complete) for finished requests, and
 /// [`publish`](Self::publish) once a turn. Before sleeping, call [`enable_notifications`](Self::enable_notifications),
 /// and continue if it returns `true`. The ring may hold requests at the start, so call `pop` before the first kick.
@@ -155,8 +155,8 @@ impl Queue {
     }
 
     /// Resets the kick eventfd.
-    pub fn drain_kick(&self) {
-        self.kick.drain();
+    pub fn clear_kick(&self) {
+        self.kick.clear();
     }
 
     /// Requests that are popped and whose completion was not published.

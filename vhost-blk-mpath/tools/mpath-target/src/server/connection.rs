@@ -172,7 +172,7 @@ impl Connection {
         while self.port.faults.black_hole() == Some(BlackHole::Stall) && !self.waker.is_stopped() {
             let (socket, is_woken) = poll(&self.stream, PollFlags::empty(), &self.waker, None)?;
             if is_woken {
-                self.waker.drain();
+                self.waker.clear();
             }
             if !socket.is_empty() {
                 return Err(ConnectionEnd::Dropped);
@@ -439,7 +439,7 @@ impl Connection {
         events.set(PollFlags::OUT, self.has_unsent() && !self.is_mute());
         let (socket, is_woken) = poll(&self.stream, events, &self.waker, timeout)?;
         if is_woken {
-            self.waker.drain();
+            self.waker.clear();
         }
         // After EOF from the host, the socket can only report that it is dead.
         if self.eof && socket.intersects(PollFlags::ERR | PollFlags::HUP) {

@@ -47,7 +47,7 @@ impl OrphanedCommands {
             if poll(&*self.waker, PollFlags::IN, &self.waker, timeout).is_err() {
                 return;
             }
-            self.waker.drain();
+            self.waker.clear();
         }
     }
 

@@ -35,7 +35,7 @@ impl Waker {
     }
 
     /// Clears all notifications. Call this before checking for work, so that no later notification is lost.
-    pub(super) fn drain(&self) {
+    pub(super) fn clear(&self) {
         let _ = rustix::io::read(&self.event, &mut [0; 8]);
     }
 }
