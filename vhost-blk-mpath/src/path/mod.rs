@@ -1,10 +1,10 @@
 //! The paths of a subsystem: tasks, fences, adding and removing, the operator's actions.
 
 pub(crate) mod actions;
-mod draining_socket;
 mod duplicate;
 mod events;
 pub(crate) mod fence;
+mod half_closed_socket;
 mod membership;
 mod surroundings;
 mod task;

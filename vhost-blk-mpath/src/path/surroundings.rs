@@ -19,8 +19,8 @@ use nvme_tls::psk::Suite;
 use reactor::ConnectedQueuePair;
 
 use crate::io_threads::statistics;
-use crate::path::draining_socket::DrainingSocket;
 use crate::path::events::PathSecurity;
+use crate::path::half_closed_socket::HalfClosedSocket;
 use crate::subsystem::Subsystem;
 use crate::subsystem::error::HostError;
 use crate::transport::connections::Connections;
@@ -144,7 +144,7 @@ impl IoThreads for Surroundings {
     }
 }
 
-impl PathSurroundings<HostError, ControlSocket, DrainingSocket> for Surroundings {
+impl PathSurroundings<HostError, ControlSocket, HalfClosedSocket> for Surroundings {
     fn poll(&mut self, now: Instant, path: &mut Path<HostError>) -> Option<Action<HostError>> {
         path.poll(now, &mut &*self.subsystem)
     }
@@ -219,8 +219,8 @@ impl PathSurroundings<HostError, ControlSocket, DrainingSocket> for Surroundings
         socket.tell(term_req);
     }
 
-    fn drain(&mut self, socket: &mut DrainingSocket) -> Option<bool> {
-        socket.drain()
+    fn read_to_end(&mut self, socket: &mut HalfClosedSocket) -> Option<bool> {
+        socket.read_to_end()
     }
 
     fn record(&mut self, epoch: Epoch, cntlid: u16, fence_time: Duration, sockets: Vec<ControlSocket>) {

@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::yield_now;
 use tokio::time::sleep_until;
 
-use crate::path::draining_socket::DrainingSocket;
+use crate::path::half_closed_socket::HalfClosedSocket;
 use crate::path::surroundings::{Connected, Surroundings, done};
 use crate::subsystem::Subsystem;
 use crate::subsystem::error::HostError;
@@ -22,15 +22,15 @@ use crate::transport::{BegunAssociation, ControlSocket, TransportError, far_futu
 /// The number of reads, of at most 16 KiB each, from every socket before anything else is done.
 const EXCHANGES_MAX: usize = 16;
 
-type Driver = PathDriver<HostError, ControlSocket, DrainingSocket>;
+type Driver = PathDriver<HostError, ControlSocket, HalfClosedSocket>;
 
 /// Waits for a socket that has news, or until the driver is due. Cancel-safe.
 async fn ready(driver: &Driver) {
     let sockets = poll_fn(|context| {
         // Poll all sockets, so that each can wake the task.
         let connected = driver.sockets().filter(|socket| socket.poll_ready(context).is_ready()).count();
-        let draining = driver.draining_sockets().filter(|socket| socket.poll_ready(context).is_ready()).count();
-        if connected + draining > 0 { Poll::Ready(()) } else { Poll::Pending }
+        let half_closed = driver.half_closed_sockets().filter(|socket| socket.poll_ready(context).is_ready()).count();
+        if connected + half_closed > 0 { Poll::Ready(()) } else { Poll::Pending }
     });
     let at = driver.next_timeout().unwrap_or_else(far_future);
     tokio::select! {
@@ -159,7 +159,7 @@ impl PathTask {
     }
 
     fn reported(&mut self, PathEvent { epoch, kind, .. }: PathEvent) {
-        self.driver.reported(Instant::now(), epoch, kind.map(HostError::from, DrainingSocket::new));
+        self.driver.reported(Instant::now(), epoch, kind.map(HostError::from, HalfClosedSocket::new));
     }
 
     fn take_order(&mut self) {

@@ -37,7 +37,7 @@ impl Subsystem {
         }
     }
 
-    /// The time until the last fence of a path lifts at the latest, unless its connections drain.
+    /// The time until the last fence of a path lifts at the latest, unless its connections are half-closed.
     pub(crate) fn fence_left(&self, path: PathId) -> Option<Duration> {
         let of_path = self.fences.held().into_iter().filter(|fence| fence.of.path == path);
         of_path.filter_map(|fence| fence.lifts_at).max().map(|at| at.saturating_duration_since(Instant::now()))

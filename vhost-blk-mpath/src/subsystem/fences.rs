@@ -89,8 +89,8 @@ mod tests {
         AssociationId { path, epoch: Epoch(1) }
     }
 
-    fn ended(is_draining: bool) -> EndedAssociation {
-        EndedAssociation { of: id(A), is_clean: false, fence_time: 10 * SECOND, instance: Some(LOST), is_draining }
+    fn ended(is_half_closed: bool) -> EndedAssociation {
+        EndedAssociation { of: id(A), is_clean: false, fence_time: 10 * SECOND, instance: Some(LOST), is_half_closed }
     }
 
     /// Waits for the next controller to be reset over this path.
@@ -126,14 +126,14 @@ mod tests {
     async fn time_lifts_a_fence_and_wakes_its_waiters() {
         let fences = SharedFences::default();
         fences.change(|fences| fences.begin(now(), ended(true)));
-        let drained = async {
+        let closed = async {
             sleep(3 * SECOND).await;
-            fences.change(|fences| fences.drained(now(), id(A), false));
+            fences.change(|fences| fences.sockets_closed(now(), id(A), false));
         };
         let begun = now();
         let mut changes = fences.changes();
         let (lifted, (), waiter) =
-            tokio::join!(fences.next_lifted(), drained, changes.wait_for(|fences| !fences.holds(A)));
+            tokio::join!(fences.next_lifted(), closed, changes.wait_for(|fences| !fences.holds(A)));
         assert!(waiter.is_ok());
         assert_eq!((lifted.by, now() - begun), (LiftedBy::Time, 13 * SECOND));
     }

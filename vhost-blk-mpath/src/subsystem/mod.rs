@@ -312,7 +312,7 @@ impl Subsystem {
 
     /// How to close connections that still work.
     pub(crate) fn ending(&self) -> CloseMode {
-        CloseMode::with_drain(self.config.drain_fence)
+        CloseMode::with_half_close(self.config.drain_fence)
     }
 
     /// Whether the path's controller may cache completed writes that were not flushed.

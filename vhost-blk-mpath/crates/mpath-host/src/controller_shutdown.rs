@@ -1,9 +1,9 @@
 //! Decides: a drain lifts a fence; a controller has answered its shutdown.
 //!
-//! The end of a controller whose association has ended: its draining I/O connections, then an orderly shutdown.
+//! The end of a controller whose association has ended: its half-closed I/O connections, then an orderly shutdown.
 //!
 //! ```text
-//!  Draining ── controller has closed every I/O connection in order ──▶ ShuttingDown ── shutdown complete ──▶ confirmed
+//!  HalfClosed ─ controller has closed every I/O connection in order ─▶ ShuttingDown ── shutdown complete ──▶ confirmed
 //!     │                                                                     │
 //!     └── a connection fails, or the time is over ──▶ not confirmed ◀───────┘
 //! ```
@@ -18,40 +18,40 @@ use nvme_tcp::host::{ControllerError, ControllerEvent, HostController};
 
 use crate::settings::SHUTDOWN_MAX;
 
-/// How long a controller may take to close connections that drain. Linux nvmet took up to 3.7 s. The fence time
+/// How long a controller may take to close half-closed connections. Linux nvmet took up to 3.7 s. The fence time
 /// starts only after this wait, so a longer limit is not always better.
-const DRAIN_MAX: Duration = Duration::from_secs(5);
+const HALF_CLOSED_MAX: Duration = Duration::from_secs(5);
 
-/// The end of one controller. Its admin socket, and its draining I/O sockets, stay open until the outcome.
+/// The end of one controller. Its admin socket, and its half-closed I/O sockets, stay open until the outcome.
 #[derive(Debug)]
 pub struct ControllerShutdown {
     admin: HostController,
     /// I/O connections that the controller has not closed.
-    draining: usize,
+    half_closed: usize,
     until: Instant,
     outcome: Option<bool>,
 }
 
 impl ControllerShutdown {
-    /// A controller with this many draining I/O connections: their sending sides are shut down. Without any, the
+    /// A controller with this many half-closed I/O connections: their sending sides are shut down. Without any, the
     /// shutdown begins at once.
     #[must_use]
-    pub fn new(now: Instant, admin: HostController, draining: usize) -> Self {
-        let mut ending = Self { admin, draining, until: now + DRAIN_MAX, outcome: None };
-        if draining == 0 {
+    pub fn new(now: Instant, admin: HostController, half_closed: usize) -> Self {
+        let mut ending = Self { admin, half_closed, until: now + HALF_CLOSED_MAX, outcome: None };
+        if half_closed == 0 {
             ending.shut_down(now);
         }
         ending
     }
 
-    /// Reports the end of a draining I/O connection, once for each. `in_order`: the stream has ended without a failure
+    /// Reports the end of a half-closed I/O connection, once for each. `in_order`: the stream has ended without a failure
     /// of the socket.
     pub fn queue_ended(&mut self, now: Instant, in_order: bool) {
         if !in_order {
             return self.fail();
         }
-        self.draining = self.draining.checked_sub(1).expect("once for each connection");
-        if self.draining == 0 {
+        self.half_closed = self.half_closed.checked_sub(1).expect("once for each connection");
+        if self.half_closed == 0 {
             self.shut_down(now);
         }
     }

@@ -52,7 +52,7 @@ pub struct HeldFence {
     pub of: AssociationId,
     /// When the fence began.
     pub begun: Instant,
-    /// When time lifts the fence. `None` while its sockets drain.
+    /// When time lifts the fence. `None` while its sockets are half-closed.
     pub lifts_at: Option<Instant>,
     /// Whether a Cross-Controller Reset over another path may lift the fence earlier.
     pub may_be_reset: bool,
@@ -69,8 +69,8 @@ pub struct EndedAssociation {
     pub fence_time: Duration,
     /// The controller, for a Cross-Controller Reset; `None` if it reports no instance.
     pub instance: Option<ControllerInstance>,
-    /// The sending sides of its I/O sockets are shut down and the sockets still open. [`Fences::drained`] follows.
-    pub is_draining: bool,
+    /// The sending sides of its I/O sockets are shut down and the sockets still open. [`Fences::sockets_closed`] follows.
+    pub is_half_closed: bool,
 }
 
 /// The fences of one subsystem, and the live associations over which controllers can be reset.
@@ -86,7 +86,7 @@ pub struct Fences {
 struct Fence {
     ended: EndedAssociation,
     begun: Instant,
-    /// `None` while its sockets drain.
+    /// `None` while its sockets are half-closed.
     lifts_at: Option<Instant>,
     /// The latest association of each path that was asked to reset the controller.
     asked: BTreeMap<PathId, AssociationId>,
@@ -111,21 +111,21 @@ struct Resetter {
 }
 
 impl Fences {
-    /// Begins the fence of an association. Its sockets are closed, except for those that drain. The fence of an
+    /// Begins the fence of an association. Its sockets are closed, except for those that are half-closed. The fence of an
     /// association that has ended in order is lifted at once.
     pub fn begin(&mut self, now: Instant, ended: EndedAssociation) {
         if ended.is_clean {
             let lifted = LiftedFence { of: ended.of, by: LiftedBy::OrderlyEnd, after: Duration::ZERO };
             return self.lifted.push_back(lifted);
         }
-        let lifts_at = (!ended.is_draining).then(|| now + ended.fence_time);
+        let lifts_at = (!ended.is_half_closed).then(|| now + ended.fence_time);
         self.held.push(Fence { ended, begun: now, lifts_at, asked: BTreeMap::new(), asking: None });
         self.handle_timeout(now);
     }
 
-    /// Records that the draining sockets are closed. Unless the controller has `executed` everything it received, the
+    /// Records that the half-closed sockets are closed. Unless the controller has `executed` everything it received, the
     /// fence time counts from now.
-    pub fn drained(&mut self, now: Instant, of: AssociationId, executed: bool) {
+    pub fn sockets_closed(&mut self, now: Instant, of: AssociationId, executed: bool) {
         if executed {
             return self.lift(now, of, LiftedBy::Drain);
         }
@@ -255,7 +255,13 @@ mod tests {
     }
 
     fn ended(of: AssociationId, instance: ControllerInstance) -> EndedAssociation {
-        EndedAssociation { of, is_clean: false, fence_time: 10 * SECOND, instance: Some(instance), is_draining: false }
+        EndedAssociation {
+            of,
+            is_clean: false,
+            fence_time: 10 * SECOND,
+            instance: Some(instance),
+            is_half_closed: false,
+        }
     }
 
     /// What lifted each fence, and how long after its beginning.
@@ -291,29 +297,29 @@ mod tests {
     }
 
     #[test]
-    fn sockets_that_drain_lift_the_fence_or_begin_its_time() {
+    fn half_closed_sockets_lift_the_fence_or_begin_its_time() {
         let (mut fences, start) = (Fences::default(), Instant::now());
         for epoch in [1, 2] {
-            fences.begin(start, EndedAssociation { is_draining: true, ..ended(id(A, epoch), LOST) });
+            fences.begin(start, EndedAssociation { is_half_closed: true, ..ended(id(A, epoch), LOST) });
         }
         fences.handle_timeout(start + 100 * SECOND);
         assert!(fences.is_held(id(A, 1)) && fences.next_timeout().is_none());
-        fences.drained(start + 3 * SECOND, id(A, 1), true);
+        fences.sockets_closed(start + 3 * SECOND, id(A, 1), true);
         assert_eq!(lifted(&mut fences), [(id(A, 1), LiftedBy::Drain, 3 * SECOND)]);
-        fences.drained(start + 5 * SECOND, id(A, 2), false);
+        fences.sockets_closed(start + 5 * SECOND, id(A, 2), false);
         assert_eq!(fences.next_timeout(), Some(start + 15 * SECOND));
-        fences.begin(start + 6 * SECOND, EndedAssociation { is_draining: true, ..ended(id(B, 1), OTHER) });
+        fences.begin(start + 6 * SECOND, EndedAssociation { is_half_closed: true, ..ended(id(B, 1), OTHER) });
         fences.offer_resets(id(C, 1));
         let held = |of, begun, lifts_at| HeldFence { of, begun, lifts_at, may_be_reset: true };
         let expected = [held(id(A, 2), start, Some(start + 15 * SECOND)), held(id(B, 1), start + 6 * SECOND, None)];
         assert_eq!(fences.held().collect::<Vec<_>>(), expected);
         fences.withdraw_resets(C);
         assert!(fences.held().all(|fence| !fence.may_be_reset));
-        fences.drained(start + 7 * SECOND, id(B, 1), true);
+        fences.sockets_closed(start + 7 * SECOND, id(B, 1), true);
         assert_eq!(lifted(&mut fences).len(), 1);
         // The drain comes too late.
         fences.handle_timeout(start + 15 * SECOND);
-        fences.drained(start + 15 * SECOND, id(A, 2), true);
+        fences.sockets_closed(start + 15 * SECOND, id(A, 2), true);
         assert_eq!(lifted(&mut fences), [(id(A, 2), LiftedBy::Time, 15 * SECOND)]);
     }
 

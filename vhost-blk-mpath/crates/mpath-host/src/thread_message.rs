@@ -12,7 +12,7 @@ pub enum ThreadMessage {
     RemovePath(PathId),
     /// Close the queue pair of an association that has ended or ends, and report [`Report::Closed`](crate::Report::Closed), unless
     /// that was reported before. `drain`: shut down only the sending side at first.
-    PathDown { path: PathId, epoch: Epoch, drain: bool },
+    PathDown { path: PathId, epoch: Epoch, half_close: bool },
     /// Commands sent under this association can no longer change data.
     FenceLifted { path: PathId, epoch: Epoch },
     /// The disk's namespace can be used on this path. Its ANA state follows.

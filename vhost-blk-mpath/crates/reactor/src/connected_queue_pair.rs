@@ -27,13 +27,13 @@ pub enum CloseMode {
     Reset,
     /// First only the sending side. The new owner of the socket waits for the controller to close the other side. The
     /// controller may have promised to do that only after it has executed everything it received.
-    Drain,
+    HalfClose,
 }
 
 impl CloseMode {
-    /// [`Self::Drain`] or not.
+    /// [`Self::HalfClose`] or not.
     #[must_use]
-    pub fn with_drain(drain: bool) -> Self {
-        if drain { Self::Drain } else { Self::Reset }
+    pub fn with_half_close(half_close: bool) -> Self {
+        if half_close { Self::HalfClose } else { Self::Reset }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Open ── error from socket or protocol, or PathDown ──▶ Closing ── kernel holds no buffer ──▶ gone
-//!                                                                     (CloseMode::Drain passes the socket on)
+//!                                                                     (CloseMode::HalfClose passes the socket on)
 //! ```
 
 use std::io;
@@ -404,12 +404,12 @@ impl<R: Ring> Connection<R> {
         let is_reset = match close_mode {
             CloseMode::Reset => true,
             // Operations that cannot be cancelled must end with the connection.
-            CloseMode::Drain => self.cancel(ring).is_err(),
+            CloseMode::HalfClose => self.cancel(ring).is_err(),
         };
         if is_reset {
             ring.shutdown(&self.socket);
         }
-        self.closing = Some(if is_reset { CloseMode::Reset } else { CloseMode::Drain });
+        self.closing = Some(if is_reset { CloseMode::Reset } else { CloseMode::HalfClose });
     }
 
     fn cancel(&mut self, ring: &mut R) -> io::Result<()> {
@@ -431,14 +431,14 @@ impl<R: Ring> Connection<R> {
         self.is_closing() && !self.send.in_flight() && !self.recv.in_flight()
     }
 
-    /// Closes the socket, unless it drains, and returns the outcome of each remaining request. Probes and hedges ended
+    /// Closes the socket, unless it is half-closed, and returns the outcome of each remaining request. Probes and hedges ended
     /// with the path.
     pub(crate) fn into_lost(self, ring: &mut R) -> (Completions, Option<R::Socket>) {
         assert!(self.is_quiescent(), "the kernel may still touch guest memory");
         let mut completions = self.deferred;
-        // Only now, as the kernel reports a reset once: an operation under way could take that report from the drain.
-        let drains = self.closing == Some(CloseMode::Drain) && ring.end_sending(&self.socket);
-        let draining = if drains {
+        // Only now, as the kernel reports a reset once: an operation under way could take that report.
+        let half_closes = self.closing == Some(CloseMode::HalfClose) && ring.end_sending(&self.socket);
+        let half_closed = if half_closes {
             Some(self.socket)
         } else {
             ring.reset(self.socket);
@@ -447,6 +447,6 @@ impl<R: Ring> Connection<R> {
         let lost = self.queue.into_lost().map(|lost| (Tag(lost.tag.0), lost.indeterminate));
         let requests = lost.filter(|(tag, _)| is_of_guest(*tag));
         completions.extend(requests.map(|(tag, indeterminate)| (tag, Outcome::Lost { indeterminate }, None)));
-        (completions, draining)
+        (completions, half_closed)
     }
 }

@@ -429,7 +429,7 @@ impl<R: Ring> IoThread<R> {
         while let Some(path) = self.connections.iter().find_map(quiescent) {
             let connection = self.connections.remove(&path).expect("it was found above");
             let epoch = connection.epoch;
-            let (lost, draining) = connection.into_lost(&mut self.ring);
+            let (lost, half_closed) = connection.into_lost(&mut self.ring);
             self.completions.extend(lost);
             let mut in_doubt = false;
             for &(tag, outcome, _) in &self.completions {
@@ -439,7 +439,7 @@ impl<R: Ring> IoThread<R> {
                 }
             }
             self.deliver_completions(now, path);
-            (self.report)(PathEvent { path, epoch, kind: PathEventKind::Closed { draining, in_doubt } });
+            (self.report)(PathEvent { path, epoch, kind: PathEventKind::Closed { half_closed, in_doubt } });
             // The group may send its requests elsewhere at once.
             self.run_actions(now);
             self.transmit(now);

@@ -12,7 +12,7 @@ struct Rig {
 }
 
 impl Rig {
-    fn new(draining: usize) -> Self {
+    fn new(half_closed: usize) -> Self {
         let (now, config) = (Instant::now(), settings(2).controller);
         let mut target = AdminTarget::new(Subsystem::new(SubsystemConfig {
             nqn: config.subnqn.clone(),
@@ -38,7 +38,7 @@ impl Rig {
             admin.receive(now, &answer).unwrap();
         }
         assert!(admin.info().is_some(), "it is live");
-        Self { now, target, ending: ControllerShutdown::new(now, admin, draining) }
+        Self { now, target, ending: ControllerShutdown::new(now, admin, half_closed) }
     }
 
     /// Moves bytes in both directions until none are left.
@@ -80,13 +80,13 @@ fn a_controller_that_answers_after_it_has_closed_every_queue_is_confirmed() {
     rig.queue_ended(true);
     assert_eq!(rig.exchange(), None, "the other may hold commands");
     // Keep-alives go on.
-    assert_eq!(rig.pass(DRAIN_MAX * 99 / 100, true), None);
+    assert_eq!(rig.pass(HALF_CLOSED_MAX * 99 / 100, true), None);
     rig.queue_ended(true);
     assert_eq!(rig.exchange(), Some(true));
 }
 
 #[test]
-fn without_draining_queues_the_shutdown_begins_at_once() {
+fn without_half_closed_queues_the_shutdown_begins_at_once() {
     assert_eq!(Rig::new(0).exchange(), Some(true));
     let mut silent = Rig::new(0);
     assert_eq!(silent.pass(SHUTDOWN_MAX * 99 / 100, false), None);
@@ -116,8 +116,8 @@ fn a_queue_that_fails_or_takes_too_long_confirms_nothing() {
     assert_eq!(failed.exchange(), Some(false));
     let mut late = Rig::new(2);
     late.queue_ended(true);
-    assert_eq!(late.pass(DRAIN_MAX * 99 / 100, true), None);
-    assert_eq!(late.pass(DRAIN_MAX / 100, true), Some(false));
+    assert_eq!(late.pass(HALF_CLOSED_MAX * 99 / 100, true), None);
+    assert_eq!(late.pass(HALF_CLOSED_MAX / 100, true), Some(false));
     late.queue_ended(true);
     assert_eq!(late.exchange(), Some(false), "too late");
 }

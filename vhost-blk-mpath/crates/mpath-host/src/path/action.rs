@@ -57,7 +57,7 @@ pub enum Action<E: std::error::Error> {
         /// The number of the association.
         epoch: Epoch,
         /// Shut down only the sending sides at first, and keep the admin socket.
-        drain: bool,
+        half_close: bool,
     },
     /// Every I/O thread has closed its queue pair. [`ClosedAssociation::end`] says what follows. A controller that has
     /// ended in order is shut down before the next action: some targets have room for one controller of a host.
@@ -104,32 +104,32 @@ pub struct ClosedAssociation {
     /// The association ended by order and nothing sent on it can still be executed. It needs no fence, and its
     /// controller can be shut down.
     pub is_clean: bool,
-    /// Every I/O socket drains, so the admin socket may drain too.
-    pub is_draining: bool,
+    /// Every I/O socket is half-closed, so the admin socket may be, too.
+    pub is_half_closed: bool,
 }
 
 impl ClosedAssociation {
     /// Ends the association of this path. Returns what its fence needs, and the shutdown of its controller, if that is
-    /// possible. `draining`: the number of I/O sockets that drain; `None` if the admin socket has failed.
+    /// possible. `half_closed`: the number of half-closed I/O sockets; `None` if the admin socket has failed.
     ///
-    /// Unless [`is_draining`](EndedAssociation::is_draining), the I/O sockets have to be closed, and without a shutdown the
-    /// admin socket too. [`Fences::begin`](crate::Fences::begin) follows. If the sockets drain, the outcome of the shutdown
-    /// is for [`Fences::drained`](crate::Fences::drained).
+    /// Unless [`is_half_closed`](EndedAssociation::is_half_closed), the I/O sockets have to be closed, and without a shutdown the
+    /// admin socket too. [`Fences::begin`](crate::Fences::begin) follows. If the sockets are half-closed, the outcome of the shutdown
+    /// is for [`Fences::sockets_closed`](crate::Fences::sockets_closed).
     #[must_use]
     pub fn end(
         self,
         now: Instant,
         path: PathId,
-        draining: Option<usize>,
+        half_closed: Option<usize>,
     ) -> (EndedAssociation, Option<ControllerShutdown>) {
-        let Self { epoch, info, admin, is_clean, is_draining } = self;
-        let queues = draining.filter(|_| is_clean || is_draining).map(|queues| if is_clean { 0 } else { queues });
+        let Self { epoch, info, admin, is_clean, is_half_closed } = self;
+        let queues = half_closed.filter(|_| is_clean || is_half_closed).map(|queues| if is_clean { 0 } else { queues });
         let ended = EndedAssociation {
             of: AssociationId { path, epoch },
             is_clean,
             fence_time: if cfg!(without_fence) { Duration::ZERO } else { info.fence_time() },
             instance: info.instance(),
-            is_draining: queues.is_some() && !is_clean,
+            is_half_closed: queues.is_some() && !is_clean,
         };
         (ended, queues.map(|queues| ControllerShutdown::new(now, admin, queues)))
     }

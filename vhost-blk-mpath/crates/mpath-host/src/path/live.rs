@@ -36,7 +36,7 @@ pub(super) struct Live<E: Error> {
 struct CloseProgress {
     threads: usize,
     done: usize,
-    draining: usize,
+    half_closed: usize,
     in_doubt: bool,
 }
 
@@ -61,7 +61,7 @@ impl<E: Error> AssociationEnd<E> {
 
 impl<E: Error> Live<E> {
     pub(super) fn new(admin: HostController, info: ControllerInfo, namespaces: Namespaces, threads: usize) -> Self {
-        let closed = CloseProgress { threads, done: 0, draining: 0, in_doubt: false };
+        let closed = CloseProgress { threads, done: 0, half_closed: 0, in_doubt: false };
         let check = OutstandingCheck::NotStarted;
         Self { admin, info, namespaces, closed, suspicious: 0, lost: None, check, identify_at: None }
     }
@@ -80,7 +80,7 @@ impl<E: Error> Live<E> {
     ) {
         match report {
             Report::Lost(error) => self.lose(PathError::Lost(error)),
-            Report::Closed { draining, in_doubt } => self.closed.add(draining.is_some(), in_doubt),
+            Report::Closed { half_closed, in_doubt } => self.closed.add(half_closed.is_some(), in_doubt),
             Report::AnaError => {
                 self.namespaces.ana_log_requested();
                 self.admin.reread_ana(now);
@@ -207,14 +207,14 @@ impl<E: Error> Live<E> {
     }
 
     pub(super) fn close(self, end: AssociationEnd<E>, drain_fence: bool) -> Closing<E> {
-        let drain = match &end {
+        let half_close = match &end {
             // A controller whose admin connection has failed has ended the others too, or is out of reach.
             AssociationEnd::Lost(error) => drain_fence && !error.is_of_admin(),
             AssociationEnd::Dropped => drain_fence,
             AssociationEnd::InOrder => false,
         };
         let Self { admin, info, closed, .. } = self;
-        Closing { admin, info, closed, end, drain }
+        Closing { admin, info, closed, end, half_close }
     }
 }
 
@@ -225,13 +225,13 @@ pub(super) struct Closing<E: Error> {
     info: ControllerInfo,
     closed: CloseProgress,
     end: AssociationEnd<E>,
-    pub(super) drain: bool,
+    pub(super) half_close: bool,
 }
 
 impl<E: Error> Closing<E> {
     pub(super) fn reported(&mut self, report: &Report<E, ()>) {
-        if let Report::Closed { draining, in_doubt } = *report {
-            self.closed.add(draining.is_some(), in_doubt);
+        if let Report::Closed { half_closed, in_doubt } = *report {
+            self.closed.add(half_closed.is_some(), in_doubt);
         }
     }
 
@@ -241,18 +241,18 @@ impl<E: Error> Closing<E> {
     }
 
     pub(super) fn into_closed(self, epoch: Epoch) -> (AssociationEnd<E>, ClosedAssociation) {
-        let Self { admin, info, closed, end, drain } = self;
+        let Self { admin, info, closed, end, half_close } = self;
         // A path enabled at the last moment may have been given a request after all.
         let is_clean = matches!(end, AssociationEnd::InOrder) && !closed.in_doubt;
-        let is_draining = drain && closed.draining == closed.threads;
-        (end, ClosedAssociation { epoch, info, admin, is_clean, is_draining })
+        let is_half_closed = half_close && closed.half_closed == closed.threads;
+        (end, ClosedAssociation { epoch, info, admin, is_clean, is_half_closed })
     }
 }
 
 impl CloseProgress {
-    fn add(&mut self, drains: bool, in_doubt: bool) {
+    fn add(&mut self, is_half_closed: bool, in_doubt: bool) {
         self.done += 1;
-        self.draining += usize::from(drains);
+        self.half_closed += usize::from(is_half_closed);
         self.in_doubt |= in_doubt;
     }
 }

@@ -366,7 +366,7 @@ impl<E: std::error::Error> Path<E> {
                     unreachable!("just seen")
                 };
                 let closing = live.close(end, self.settings.drain_fence);
-                self.actions.push_back(Action::CloseQueues { epoch: self.epoch, drain: closing.drain });
+                self.actions.push_back(Action::CloseQueues { epoch: self.epoch, half_close: closing.half_close });
                 self.phase = PathPhase::Closing(Box::new(closing));
                 true
             }

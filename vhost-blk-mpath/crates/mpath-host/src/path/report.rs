@@ -2,17 +2,17 @@
 
 use nvme_tcp::wire::Status;
 
-/// A report of an I/O thread about its queue pair of an association. `L`: why it was lost; `S`: a socket that drains.
+/// A report of an I/O thread about its queue pair of an association. `L`: why it was lost; `S`: a half-closed socket.
 #[derive(Debug)]
 pub enum Report<L, S> {
     /// The connection has failed. [`Report::Closed`] follows when its socket is closed.
     Lost(L),
-    /// The socket is closed, or passed on to drain. The kernel holds no buffer of it, and every request is queued again
+    /// The socket is closed, or passed on half-closed. The kernel holds no buffer of it, and every request is queued again
     /// or held. The fence time starts here.
     Closed {
         /// The socket, in blocking mode, if only its sending side is closed yet. `None` also if the controller closed the
         /// connection first: that does not confirm this side's close.
-        draining: Option<S>,
+        half_closed: Option<S>,
         /// Whether commands that change data are unanswered. They may be executed until the fence is lifted.
         in_doubt: bool,
     },
@@ -37,10 +37,12 @@ pub enum Report<L, S> {
 
 impl<L, S> Report<L, S> {
     /// The same report with another reason or socket.
-    pub fn map<M, T>(self, lost: impl FnOnce(L) -> M, draining: impl FnOnce(S) -> T) -> Report<M, T> {
+    pub fn map<M, T>(self, lost: impl FnOnce(L) -> M, half_closed: impl FnOnce(S) -> T) -> Report<M, T> {
         match self {
             Self::Lost(reason) => Report::Lost(lost(reason)),
-            Self::Closed { draining: socket, in_doubt } => Report::Closed { draining: socket.map(draining), in_doubt },
+            Self::Closed { half_closed: socket, in_doubt } => {
+                Report::Closed { half_closed: socket.map(half_closed), in_doubt }
+            }
             Self::Suspect => Report::Suspect,
             Self::Recovered => Report::Recovered,
             Self::AnaError => Report::AnaError,

@@ -62,7 +62,7 @@ impl Rig {
         while let Some(action) = self.path.poll(self.now, &mut self.disks) {
             words.push(match action {
                 Action::News(news) => format!("{news:?}"),
-                Action::Ended(left) => format!("Ended clean {} drains {}", left.is_clean, left.is_draining),
+                Action::Ended(left) => format!("Ended clean {} half-closed {}", left.is_clean, left.is_half_closed),
                 action => format!("{action:?}"),
             });
         }
@@ -96,8 +96,8 @@ impl Rig {
         self.poll()
     }
 
-    fn closed(&mut self, drains: bool, in_doubt: bool) -> Vec<String> {
-        self.report(Report::Closed { draining: drains.then_some(()), in_doubt })
+    fn closed(&mut self, is_half_closed: bool, in_doubt: bool) -> Vec<String> {
+        self.report(Report::Closed { half_closed: is_half_closed.then_some(()), in_doubt })
     }
 }
 
@@ -191,9 +191,9 @@ fn a_disabled_path_is_closed_when_nothing_is_outstanding() {
     assert!(rig.after(49 * MS).is_empty());
     assert_eq!(rig.after(MS), ["AskThreads"]);
     assert_eq!(rig.idle(true), ["AskThreads"], "a flush may have come in between");
-    assert_eq!(rig.idle(true), ["CloseQueues { epoch: Epoch(8), drain: false }"]);
+    assert_eq!(rig.idle(true), ["CloseQueues { epoch: Epoch(8), half_close: false }"]);
     assert!(rig.closed(false, false).is_empty());
-    assert_eq!(rig.closed(false, false), ["Ended clean true drains false", "Disabled"]);
+    assert_eq!(rig.closed(false, false), ["Ended clean true half-closed false", "Disabled"]);
     assert!(rig.after(1000 * RECONNECT_DELAY).is_empty());
     assert_eq!(rig.order(DesiredState::Enabled), ["Connecting", "Connect { qid: 0 }"]);
 }
@@ -235,10 +235,10 @@ fn a_path_enabled_at_the_last_moment_is_not_closed() {
     rig.path.order(Order { wanted: DesiredState::Removed { at_once: false }, resets: 0 });
     assert_eq!(rig.idle(true), ["AskThreads"]);
     assert_eq!(rig.idle(true), ["AskThreads"]);
-    assert_eq!(rig.idle(true), ["CloseQueues { epoch: Epoch(8), drain: false }"]);
+    assert_eq!(rig.idle(true), ["CloseQueues { epoch: Epoch(8), half_close: false }"]);
     // One I/O thread had given the path a request after all.
     assert!(rig.closed(false, true).is_empty());
-    assert_eq!(rig.closed(false, false), ["Ended clean false drains false", "RemovalBegun", "AwaitFences"]);
+    assert_eq!(rig.closed(false, false), ["Ended clean false half-closed false", "RemovalBegun", "AwaitFences"]);
 }
 
 #[test]
@@ -250,9 +250,9 @@ fn a_removal_can_be_taken_back_until_the_path_has_no_association() {
     rig.disks.is_unflushed = false;
     assert_eq!(rig.order(DesiredState::Removed { at_once: false }), ["AskThreads"]);
     assert_eq!(rig.idle(true), ["AskThreads"]);
-    assert_eq!(rig.idle(true), ["CloseQueues { epoch: Epoch(8), drain: false }"]);
+    assert_eq!(rig.idle(true), ["CloseQueues { epoch: Epoch(8), half_close: false }"]);
     assert!(rig.order(DesiredState::Enabled).is_empty());
-    assert_eq!(rig.closed(false, false), ["Ended clean true drains false", "Connecting", "Connect { qid: 0 }"]);
+    assert_eq!(rig.closed(false, false), ["Ended clean true half-closed false", "Connecting", "Connect { qid: 0 }"]);
 }
 
 #[test]
@@ -260,20 +260,20 @@ fn a_path_removed_at_once_is_dropped_with_outstanding_requests() {
     let mut rig = Rig::live(PathSettings { drain_fence: true, ..settings(2) });
     rig.disks.is_unflushed = true;
     assert_eq!(rig.order(DesiredState::Removed { at_once: true }), ["AskThreads"]);
-    assert_eq!(rig.idle(false), ["CloseQueues { epoch: Epoch(8), drain: true }"]);
+    assert_eq!(rig.idle(false), ["CloseQueues { epoch: Epoch(8), half_close: true }"]);
     assert!(rig.closed(true, true).is_empty());
-    assert_eq!(rig.closed(true, false), ["Ended clean false drains true", "RemovalBegun", "AwaitFences"]);
+    assert_eq!(rig.closed(true, false), ["Ended clean false half-closed true", "RemovalBegun", "AwaitFences"]);
 }
 
 #[test]
 fn a_lost_path_reconnects_when_all_threads_have_closed_it() {
     let mut rig = Rig::live(PathSettings { drain_fence: true, ..settings(2) });
-    assert_eq!(rig.report(Report::Lost(Failed)), ["CloseQueues { epoch: Epoch(8), drain: true }"]);
+    assert_eq!(rig.report(Report::Lost(Failed)), ["CloseQueues { epoch: Epoch(8), half_close: true }"]);
     assert!(rig.closed(false, true).is_empty());
-    rig.path.reported(rig.now, Epoch(7), Report::Closed { draining: Some(()), in_doubt: false });
+    rig.path.reported(rig.now, Epoch(7), Report::Closed { half_closed: Some(()), in_doubt: false });
     assert!(rig.after(1000 * RECONNECT_DELAY).is_empty(), "an older association's says nothing");
     assert_eq!(rig.disks.downs, 0, "an I/O thread may still use it");
-    assert_eq!(rig.closed(true, false), ["Ended clean false drains false", "Failed(Lost(Failed))"]);
+    assert_eq!(rig.closed(true, false), ["Ended clean false half-closed false", "Failed(Lost(Failed))"]);
     assert_eq!(rig.disks.downs, 1);
     assert_eq!(rig.path.next_timeout(), Some(rig.now + RECONNECT_DELAY));
     assert_eq!(rig.after(RECONNECT_DELAY), ["Connect { qid: 0 }"]);
@@ -283,8 +283,8 @@ fn a_lost_path_reconnects_when_all_threads_have_closed_it() {
 fn without_the_admin_queue_nothing_drains() {
     let mut rig = Rig::live(PathSettings { drain_fence: true, ..settings(1) });
     rig.path.failed(rig.now, 0, Failed);
-    assert_eq!(rig.poll(), ["CloseQueues { epoch: Epoch(8), drain: false }"]);
-    assert_eq!(rig.closed(false, false), ["Ended clean false drains false", "Failed(Socket(Failed))"]);
+    assert_eq!(rig.poll(), ["CloseQueues { epoch: Epoch(8), half_close: false }"]);
+    assert_eq!(rig.closed(false, false), ["Ended clean false half-closed false", "Failed(Socket(Failed))"]);
 }
 
 #[test]
@@ -292,8 +292,11 @@ fn a_reset_drops_the_association_once_and_connects_at_once() {
     let mut rig = Rig::live(settings(1));
     rig.path.max_transfer_bytes = Some(65536);
     rig.path.order(Order { resets: 2, ..Order::default() });
-    assert_eq!(rig.poll(), ["CloseQueues { epoch: Epoch(8), drain: false }"]);
-    assert_eq!(rig.closed(false, false), ["Ended clean false drains false", "Failed(Reset)", "Connect { qid: 0 }"]);
+    assert_eq!(rig.poll(), ["CloseQueues { epoch: Epoch(8), half_close: false }"]);
+    assert_eq!(
+        rig.closed(false, false),
+        ["Ended clean false half-closed false", "Failed(Reset)", "Connect { qid: 0 }"]
+    );
     assert_eq!(rig.path.max_transfer_bytes, None, "larger ones are tried again");
 }
 

@@ -12,7 +12,7 @@ use crate::controller_shutdown::ControllerShutdown;
 pub(super) struct Ending<S, D> {
     inner: ControllerShutdown,
     admin: S,
-    /// The sockets of the I/O queues that drain.
+    /// The half-closed sockets of the I/O queues.
     queues: Vec<D>,
     /// The association whose fence the end may lift. `None` if nothing of it can be executed any more.
     pub(super) fence: Option<AssociationId>,
@@ -41,11 +41,11 @@ impl<S, D> Ending<S, D> {
         // Answers are dropped: their requests are held, and will be repeated.
         for queue in std::mem::take(queues) {
             let mut queue = queue;
-            match host.drain(&mut queue) {
+            match host.read_to_end(&mut queue) {
                 None => queues.push(queue),
                 Some(in_order) => {
                     inner.queue_ended(now, in_order);
-                    host.close_draining(queue);
+                    host.close_half_closed(queue);
                 }
             }
         }
@@ -80,7 +80,7 @@ impl<S, D> Ending<S, D> {
 
     /// Closes its sockets.
     pub(super) fn close<E: Error>(self, host: &mut impl PathSurroundings<E, S, D>) {
-        self.queues.into_iter().for_each(|queue| host.close_draining(queue));
+        self.queues.into_iter().for_each(|queue| host.close_half_closed(queue));
         host.close(self.admin);
     }
 }

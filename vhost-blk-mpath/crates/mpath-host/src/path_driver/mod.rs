@@ -24,15 +24,15 @@ use crate::disks::NamespaceUpdate;
 use crate::path::{Action, ClosedAssociation, LiveAssociation, Path, PathNews, Report};
 use crate::thread_message::ThreadMessage;
 
-/// A path with its sockets. `S`: a connected socket; `D`: one that drains.
+/// A path with its sockets. `S`: a connected socket; `D`: a half-closed one.
 #[derive(Debug)]
 pub struct PathDriver<E: Error, S, D> {
     id: PathId,
     path: Path<E>,
     /// By QID: the admin socket, and those of I/O queues until the association is recorded.
     sockets: Vec<Option<S>>,
-    /// The sockets that drain of the association that ends.
-    draining: Vec<D>,
+    /// The half-closed sockets of the association that ends.
+    half_closed: Vec<D>,
     /// The controllers that end.
     endings: Vec<Ending<S, D>>,
     is_removing_record: bool,
@@ -45,8 +45,8 @@ impl<E: Error, S, D> PathDriver<E, S, D> {
     #[must_use]
     pub fn new(path: Path<E>) -> Self {
         let id = path.latest().path;
-        let (sockets, draining, endings) = (Vec::new(), Vec::new(), Vec::new());
-        Self { id, path, sockets, draining, endings, is_removing_record: false, awaits_fences: false }
+        let (sockets, half_closed, endings) = (Vec::new(), Vec::new(), Vec::new());
+        Self { id, path, sockets, half_closed, endings, is_removing_record: false, awaits_fences: false }
     }
 
     /// The path.
@@ -65,8 +65,8 @@ impl<E: Error, S, D> PathDriver<E, S, D> {
         self.sockets.iter().flatten().chain(self.endings.iter().map(Ending::admin))
     }
 
-    /// The draining sockets to be [exchanged](Self::exchange) when they are ready.
-    pub fn draining_sockets(&self) -> impl Iterator<Item = &D> {
+    /// The half-closed sockets to be [exchanged](Self::exchange) when they are ready.
+    pub fn half_closed_sockets(&self) -> impl Iterator<Item = &D> {
         self.endings.iter().flat_map(Ending::queues)
     }
 
@@ -98,7 +98,7 @@ impl<E: Error, S, D> PathDriver<E, S, D> {
     /// Takes an I/O thread's report about the association of that number.
     pub fn reported(&mut self, now: Instant, epoch: Epoch, report: Report<E, D>) {
         let is_latest = epoch == self.path.latest().epoch;
-        let report = report.map(|lost| lost, |socket| self.draining.extend(is_latest.then_some(socket)));
+        let report = report.map(|lost| lost, |socket| self.half_closed.extend(is_latest.then_some(socket)));
         self.path.reported(now, epoch, report);
     }
 
@@ -141,7 +141,7 @@ impl<E: Error, S, D> PathDriver<E, S, D> {
             ending.close(host);
             if let Some((of, executed)) = fence.zip(confirmed) {
                 let now = host.now();
-                host.change_fences(|fences| fences.drained(now, of, executed));
+                host.change_fences(|fences| fences.sockets_closed(now, of, executed));
             }
         }
         is_new
@@ -169,10 +169,10 @@ impl<E: Error, S, D> PathDriver<E, S, D> {
             Action::RemoveRecord { epoch } => self.is_removing_record = !host.remove_record(epoch),
             Action::GoLive(live) => self.go_live(host, *live),
             Action::UpdateNamespace { epoch, update } => self.update_namespace(host, epoch, update),
-            Action::CloseQueues { epoch, drain } => {
+            Action::CloseQueues { epoch, half_close } => {
                 // Fences that wait for a reset over this path ask another path at once.
                 host.change_fences(|fences| fences.withdraw_resets(path));
-                host.post_all(ThreadMessage::PathDown { path, epoch, drain });
+                host.post_all(ThreadMessage::PathDown { path, epoch, half_close });
             }
             Action::Ended(left) => self.ended(now, host, *left),
             Action::ResetAnswered(outcome) => {
@@ -225,7 +225,7 @@ impl<E: Error, S, D> PathDriver<E, S, D> {
         let ending = admin.zip(shutdown).map(|(admin, inner)| Ending::new(inner, admin, Vec::new(), None));
         self.endings.extend(ending);
         self.close_all(host);
-        self.draining.drain(..).for_each(|socket| host.close_draining(socket));
+        self.half_closed.drain(..).for_each(|socket| host.close_half_closed(socket));
     }
 
     fn close_all(&mut self, host: &mut impl PathSurroundings<E, S, D>) {
@@ -257,15 +257,15 @@ impl<E: Error, S, D> PathDriver<E, S, D> {
 
     /// Begins the fence and the orderly end of an association. All I/O threads have closed their queue pairs.
     fn ended(&mut self, now: Instant, host: &mut impl PathSurroundings<E, S, D>, left: ClosedAssociation) {
-        let (admin, mut queues) = (self.sockets.drain(..).next().flatten(), std::mem::take(&mut self.draining));
+        let (admin, mut queues) = (self.sockets.drain(..).next().flatten(), std::mem::take(&mut self.half_closed));
         let (ended, shutdown) = left.end(now, self.id, admin.as_ref().map(|_| queues.len()));
         // The fence counts from their end.
-        if !ended.is_draining {
-            queues.drain(..).for_each(|socket| host.close_draining(socket));
+        if !ended.is_half_closed {
+            queues.drain(..).for_each(|socket| host.close_half_closed(socket));
         }
         if let Some(inner) = shutdown {
             let admin = admin.expect("without it there is no shutdown");
-            self.endings.push(Ending::new(inner, admin, queues, ended.is_draining.then_some(ended.of)));
+            self.endings.push(Ending::new(inner, admin, queues, ended.is_half_closed.then_some(ended.of)));
         } else if let Some(admin) = admin {
             host.close(admin);
         }

@@ -15,8 +15,8 @@ use crate::thread_message::IoThreads;
 /// No method waits. A method begins what takes time, and the outcome is reported to the driver. Sockets that are passed
 /// to a method belong to the surroundings from then on.
 ///
-/// `E`: why a socket or a record has failed; `S`: a connected socket of a queue that no I/O thread has; `D`: the socket of an
-/// I/O queue that drains.
+/// `E`: why a socket or a record has failed; `S`: a connected socket of a queue that no I/O thread has; `D`: the half-closed
+/// socket of an I/O queue.
 pub trait PathSurroundings<E: Error, S, D>: IoThreads {
     /// The time now. Fences count from the end of the sockets that were closed before, even if the process stood still meanwhile.
     fn now(&self) -> Instant;
@@ -53,10 +53,10 @@ pub trait PathSurroundings<E: Error, S, D>: IoThreads {
     }
 
     /// Drops bytes that have arrived. Once the stream has ended, returns whether it has ended without a failure.
-    fn drain(&mut self, socket: &mut D) -> Option<bool>;
+    fn read_to_end(&mut self, socket: &mut D) -> Option<bool>;
 
-    /// Closes a socket that drains with RST, so that undelivered bytes are never delivered. Dropping may do that.
-    fn close_draining(&mut self, socket: D) {
+    /// Closes a half-closed socket with RST, so that undelivered bytes are never delivered. Dropping may do that.
+    fn close_half_closed(&mut self, socket: D) {
         drop(socket);
     }
 

@@ -72,11 +72,11 @@ impl PathSurroundings<Failed, &'static str, &'static str> for Written {
         self.log.push(format!("close {socket}"));
     }
 
-    fn drain(&mut self, _: &mut &'static str) -> Option<bool> {
+    fn read_to_end(&mut self, _: &mut &'static str) -> Option<bool> {
         None
     }
 
-    fn close_draining(&mut self, socket: &'static str) {
+    fn close_half_closed(&mut self, socket: &'static str) {
         self.now += CLOSE;
         self.log.push(format!("close {socket}"));
     }
@@ -150,26 +150,26 @@ impl Rig {
     }
 }
 
-const DOWN: &str = "PathDown { path: PathId(3), epoch: Epoch(8), drain: ";
+const DOWN: &str = "PathDown { path: PathId(3), epoch: Epoch(8), half_close: ";
 
 #[test]
 fn sockets_are_closed_before_the_fence_begins() {
     let mut rig = Rig::live(PathSettings { drain_fence: true, ..settings(2) });
     assert_eq!(rig.report(Report::Lost(Failed)), [format!("{DOWN}true }}")]);
-    assert!(rig.report(Report::Closed { draining: Some("first"), in_doubt: true }).is_empty());
-    // The controller has closed the other connection first, so nothing drains.
-    let words = rig.report(Report::Closed { draining: None, in_doubt: true });
+    assert!(rig.report(Report::Closed { half_closed: Some("first"), in_doubt: true }).is_empty());
+    // The controller has closed the other connection first, so nothing is half-closed.
+    let words = rig.report(Report::Closed { half_closed: None, in_doubt: true });
     assert_eq!(words, ["close first", "close admin", "fence", "Failed(Lost(Failed))"]);
     assert_eq!(rig.host.fences.held().next().unwrap().begun, rig.now + 2 * CLOSE, "it counts from their end");
 }
 
 #[test]
-fn sockets_that_drain_stay_open_until_the_fence_lifts() {
+fn half_closed_sockets_stay_open_until_the_fence_lifts() {
     let mut rig = Rig::live(PathSettings { drain_fence: true, ..settings(1) });
     rig.report(Report::Lost(Failed));
-    let words = rig.report(Report::Closed { draining: Some("first"), in_doubt: true });
+    let words = rig.report(Report::Closed { half_closed: Some("first"), in_doubt: true });
     assert_eq!(words, ["fence", "Failed(Lost(Failed))"]);
-    rig.host.fences.drained(rig.now, rig.driver.path().latest(), true);
+    rig.host.fences.sockets_closed(rig.now, rig.driver.path().latest(), true);
     assert_eq!(rig.turn(), ["close first", "close admin"]);
 }
 
@@ -180,7 +180,7 @@ fn a_controller_is_shut_down_before_the_next_action() {
     assert_eq!(rig.turn(), ["ask"]);
     rig.driver.path_mut().threads_answered(rig.now, Some(&draining_stats(rig.now, true)));
     assert_eq!(rig.turn(), [format!("{DOWN}false }}")]);
-    rig.driver.reported(rig.now, Epoch(8), Report::Closed { draining: None, in_doubt: false });
+    rig.driver.reported(rig.now, Epoch(8), Report::Closed { half_closed: None, in_doubt: false });
     while rig.driver.act(rig.now, &mut rig.host) {}
     assert!(rig.host.log.is_empty(), "{:?}", rig.host.log);
     assert!(rig.driver.next_timeout().is_some_and(|at| at > rig.now), "it waits for the controller");

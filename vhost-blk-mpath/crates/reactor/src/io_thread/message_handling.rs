@@ -72,7 +72,7 @@ impl<R: Ring> IoThread<R> {
                         (self.report)(PathEvent {
                             path,
                             epoch,
-                            kind: PathEventKind::Closed { draining: None, in_doubt: false },
+                            kind: PathEventKind::Closed { half_closed: None, in_doubt: false },
                         });
                     }
                 }
@@ -121,10 +121,10 @@ impl<R: Ring> IoThread<R> {
                 );
                 self.group.remove_path(path);
             }
-            ThreadMessage::PathDown { path, epoch, drain } => {
+            ThreadMessage::PathDown { path, epoch, half_close } => {
                 // If there is no connection here, it was closed before, and its end was reported then.
                 if self.connections.get(&path).is_some_and(|connection| connection.epoch == epoch) {
-                    self.close(now, path, CloseMode::with_drain(drain));
+                    self.close(now, path, CloseMode::with_half_close(half_close));
                 }
             }
             ThreadMessage::FenceLifted { path, epoch } => {

@@ -286,9 +286,9 @@ fn a_guest_kicks_again_after_the_stop_of_a_polled_virtqueue() {
     assert!(guest.has_to_kick());
 }
 
-/// Whether the socket of a path drains if its operations end with these results. `has_ended`: the controller has ended
+/// Whether the socket of a path is half-closed if its operations end with these results. `has_ended`: the controller has ended
 /// the connection before. A `send` of 0 means all bytes.
-fn drains(send: i32, receive: i32, has_ended: bool) -> bool {
+fn half_closes(send: i32, receive: i32, has_ended: bool) -> bool {
     const SOCKET: u32 = 7;
     let now = Instant::now();
     let mut group = Group::new(now, GroupConfig::default(), &[SharedDisk::default()]);
@@ -309,9 +309,9 @@ fn drains(send: i32, receive: i32, has_ended: bool) -> bool {
     thread.handle(now, IoThreadMessage::StartQueue { disk: DISK, flow: FLOW, queue }).unwrap();
     thread.finish_turn(now).unwrap();
     let unsent = i32::try_from(thread.ring().sends(SOCKET).expect("the write is being sent")).unwrap();
-    let close_mode = CloseMode::Drain;
-    let drain = close_mode == CloseMode::Drain;
-    thread.handle(now, ThreadMessage::PathDown { path: PATH, epoch: Epoch(1), drain }.into()).unwrap();
+    let close_mode = CloseMode::HalfClose;
+    let half_close = close_mode == CloseMode::HalfClose;
+    thread.handle(now, ThreadMessage::PathDown { path: PATH, epoch: Epoch(1), half_close }.into()).unwrap();
     if has_ended {
         thread.ring().ended(SOCKET);
     }
@@ -324,7 +324,7 @@ fn drains(send: i32, receive: i32, has_ended: bool) -> bool {
     let last_call = if has_ended { SocketCall::Reset } else { SocketCall::EndSending };
     assert_eq!(thread.ring().take_calls(), [(SOCKET, last_call)]);
     match events.try_recv().unwrap().kind {
-        PathEventKind::Closed { draining, in_doubt: true } => draining.is_some(),
+        PathEventKind::Closed { half_closed, in_doubt: true } => half_closed.is_some(),
         event => panic!("{event:?}"),
     }
 }
@@ -334,11 +334,11 @@ fn drains(send: i32, receive: i32, has_ended: bool) -> bool {
 #[test]
 fn a_connection_that_is_reset_while_it_closes_does_not_drain() {
     let (cancelled, reset) = (-libc::ECANCELED, -libc::ECONNRESET);
-    assert!(drains(0, cancelled, false), "all is sent");
-    assert!(drains(cancelled, cancelled, false));
-    assert!(drains(1, cancelled, false), "the send was cancelled in its middle");
+    assert!(half_closes(0, cancelled, false), "all is sent");
+    assert!(half_closes(cancelled, cancelled, false));
+    assert!(half_closes(1, cancelled, false), "the send was cancelled in its middle");
     for (send, receive) in [(0, reset), (reset, cancelled), (1, cancelled)] {
-        assert!(!drains(send, receive, true), "{send} {receive}");
+        assert!(!half_closes(send, receive, true), "{send} {receive}");
     }
-    assert!(!drains(0, 0, true), "the controller closed first");
+    assert!(!half_closes(0, 0, true), "the controller closed first");
 }

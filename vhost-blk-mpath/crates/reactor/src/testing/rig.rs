@@ -40,7 +40,11 @@ impl Rig {
 
     /// Closes the path and returns its [`PathEventKind::Closed`].
     pub(crate) fn close(&self, close_mode: CloseMode) -> PathEventKind {
-        self.thread.post(ThreadMessage::PathDown { path: PATH, epoch: EPOCH, drain: close_mode == CloseMode::Drain });
+        self.thread.post(ThreadMessage::PathDown {
+            path: PATH,
+            epoch: EPOCH,
+            half_close: close_mode == CloseMode::HalfClose,
+        });
         loop {
             match self.events.recv_timeout(TIMEOUT).unwrap().kind {
                 closed @ PathEventKind::Closed { .. } => return closed,

@@ -1,8 +1,8 @@
 //! I/O threads with real sockets, against controllers without a target behind them.
 
 mod deferred_answers;
-mod drain;
 mod faulted_memory;
+mod half_close;
 mod hedges;
 mod lost_commands;
 mod path_events;

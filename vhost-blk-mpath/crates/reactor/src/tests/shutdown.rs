@@ -115,7 +115,7 @@ fn give_up_flush(answer_is_stalled: bool) {
     let disk = SharedDisk::default();
     let (thread, mut controller) = start(&disk);
     let mut guest = written(&thread, &mut controller);
-    thread.post(ThreadMessage::PathDown { path: PATH, epoch: Epoch(1), drain: false });
+    thread.post(ThreadMessage::PathDown { path: PATH, epoch: Epoch(1), half_close: false });
     eventually("the write is lost", || disk.unflushed.has_known_loss());
     let (mut other, link) = Controller::connect();
     thread.add_path(PathId(1));

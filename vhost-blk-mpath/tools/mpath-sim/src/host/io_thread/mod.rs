@@ -200,7 +200,7 @@ impl IoThread {
             if matches!(event.kind, PathEventKind::Lost(_) | PathEventKind::Closed { .. }) {
                 self.association_ended(ctx, event.path, event.epoch);
             }
-            if let PathEventKind::Closed { draining: Some(id), .. } = &event.kind {
+            if let PathEventKind::Closed { half_closed: Some(id), .. } = &event.kind {
                 passed_on.push(*id);
             }
             self.reports.push(event);

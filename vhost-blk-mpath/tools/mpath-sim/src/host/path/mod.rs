@@ -47,7 +47,7 @@ impl PathTask {
     pub(crate) fn owns(&self, id: ConnId) -> bool {
         self.own.is_connecting(id)
             || self.driver.sockets().any(|socket| socket.conn == id)
-            || self.driver.draining_sockets().any(|socket| *socket == id)
+            || self.driver.half_closed_sockets().any(|socket| *socket == id)
     }
 
     /// The operator orders a state.

@@ -53,7 +53,7 @@ fn described(action: &Action<IoFailure>) -> String {
     match action {
         Action::GoLive(live) => format!("GoLive({:?}, controller {})", live.association.epoch, live.info.cntlid),
         Action::Ended(left) => {
-            format!("Ended({:?}, is_clean: {}, is_draining: {})", left.epoch, left.is_clean, left.is_draining)
+            format!("Ended({:?}, is_clean: {}, is_half_closed: {})", left.epoch, left.is_clean, left.is_half_closed)
         }
         Action::News(news) => format!("{news:?}"),
         action => format!("{action:?}"),
@@ -204,7 +204,7 @@ impl Turn<'_> {
         self.own.has_ended = true;
         let (path, checker) = (self.own.id, &mut self.ctx.checker);
         checker.counts.closed_in_order += u64::from(left.is_clean);
-        checker.counts.associations_drained += u64::from(left.is_draining);
+        checker.counts.associations_drained += u64::from(left.is_half_closed);
         let may_lose_writes = self.own.closed_at_once == Some(left.epoch)
             || self.own.plan.group.shared_write_cache
             || checker.closed_paths.has_failed_flush(path, left.epoch);
@@ -357,13 +357,13 @@ impl PathSurroundings<IoFailure, ControlSocket, ConnId> for Turn<'_> {
         self.close_conn(socket.conn);
     }
 
-    fn drain(&mut self, socket: &mut ConnId) -> Option<bool> {
+    fn read_to_end(&mut self, socket: &mut ConnId) -> Option<bool> {
         let Ctx { net, clock, .. } = &mut *self.ctx;
         while !net.receive(clock, *socket, Side::Host, 16 * 1024).is_empty() {}
         net.end_of_stream(*socket, Side::Host).map(|end| end.is_ok())
     }
 
-    fn close_draining(&mut self, socket: ConnId) {
+    fn close_half_closed(&mut self, socket: ConnId) {
         self.close_conn(socket);
     }
 
@@ -382,7 +382,7 @@ impl PathSurroundings<IoFailure, ControlSocket, ConnId> for Turn<'_> {
     fn path_up(&mut self, thread: usize, association: Association, queue: HostQueue, info: &ControllerInfo) {
         let (socket, tls) = self.own.queues.pop_front().expect("there is one for each queue");
         self.ctx.net.handed_over(socket);
-        let close_mode = CloseMode::with_drain(self.own.plan.drain_fence);
+        let close_mode = CloseMode::with_half_close(self.own.plan.drain_fence);
         let link = Box::new(ConnectedQueuePair { socket, queue, tls, retry_delays: info.retry_delays, close_mode });
         self.own.outbox.push((thread, Message::PathUp { path: self.own.id, association, link }));
     }

@@ -1,4 +1,4 @@
-//! Connections that are closed with [`CloseMode::Drain`], so that the controller can confirm that it has executed
+//! Connections that are closed with [`CloseMode::HalfClose`], so that the controller can confirm that it has executed
 //! everything.
 
 use std::io::Read;
@@ -8,10 +8,10 @@ use std::os::fd::OwnedFd;
 use crate::testing::{Controller, Rig, TIMEOUT};
 use crate::{CloseMode, PathEventKind};
 
-/// Closes the path and returns the socket that drains.
+/// Closes the path and returns the half-closed socket.
 fn close(rig: &Rig, close_mode: CloseMode) -> Option<OwnedFd> {
-    let PathEventKind::Closed { draining, .. } = rig.close(close_mode) else { unreachable!() };
-    draining
+    let PathEventKind::Closed { half_closed, .. } = rig.close(close_mode) else { unreachable!() };
+    half_closed
 }
 
 #[test]
@@ -20,7 +20,7 @@ fn sent_data_arrive_before_the_end_of_the_connection() {
     rig.guest.write(0, 4096);
     rig.guest.kick();
     rig.controller.command();
-    let mut socket: TcpStream = close(&rig, CloseMode::Drain).expect("it drains").into();
+    let mut socket: TcpStream = close(&rig, CloseMode::HalfClose).expect("it is half-closed").into();
     let mut rest = Vec::new();
     rig.controller.stream.read_to_end(&mut rest).unwrap();
     assert_eq!(rest.len(), 4096, "the data of the write, in its capsule");
@@ -43,7 +43,7 @@ fn a_receive_under_way_comes_back() {
     let cid = rig.controller.command();
     let answer = Controller::answer(cid, 7, BYTES);
     rig.controller.send(&answer[..100_000]);
-    let socket = close(&rig, CloseMode::Drain).expect("it drains");
+    let socket = close(&rig, CloseMode::HalfClose).expect("it is half-closed");
     // Later data reach no memory.
     let before = rig.guest.memory(BYTES);
     rig.controller.send(&answer[100_000..]);
@@ -63,7 +63,7 @@ fn a_controller_that_closed_first_does_not_drain() {
     let lost = rig.events.recv_timeout(TIMEOUT).unwrap();
     assert!(matches!(lost.kind, PathEventKind::Lost(_)), "{lost:?}");
     let closed = rig.events.recv_timeout(TIMEOUT).unwrap();
-    assert!(matches!(closed.kind, PathEventKind::Closed { draining: None, in_doubt: false }), "{closed:?}");
+    assert!(matches!(closed.kind, PathEventKind::Closed { half_closed: None, in_doubt: false }), "{closed:?}");
     rig.end();
 }
 
