@@ -12,7 +12,7 @@ mod dhchap;
 mod discovery;
 mod disk_isolation;
 mod disks;
-mod drain;
+mod drain_fence;
 mod explanations;
 mod failover;
 mod fault_table;

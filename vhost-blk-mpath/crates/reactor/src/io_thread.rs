@@ -3,10 +3,10 @@
 //! is ready, up to the send budget of each path.
 
 mod daemon_flush;
-mod drain;
 mod explanation;
 mod hedge;
 mod message_handling;
+mod stopping;
 #[cfg(test)]
 mod tests;
 mod virtqueues;

@@ -1,6 +1,6 @@
 //! Tests of the core as its users see it: one small test per rule, random events, and policies in virtual time.
 
-mod draining;
+mod drained_paths;
 mod explanation;
 mod group;
 mod hedging;

@@ -6,7 +6,7 @@ use std::time::Instant;
 use mpath_core::{DiskId, PathConfig};
 use mpath_host::ThreadMessage;
 
-use super::drain::SHUTDOWN_DRAIN_MAX;
+use super::stopping::SHUTDOWN_DRAIN_MAX;
 use super::virtqueues::Stopping;
 use super::{DiskState, IoThread};
 use crate::connection::{Connection, Tokens};

@@ -9,7 +9,7 @@ use std::time::Instant;
 use mpath_core::{DiskId, FlowId, Io, IoError};
 use vhost_user_blk::{Queue, QueueError};
 
-use super::drain::FAULTED_DRAIN_MAX;
+use super::stopping::FAULTED_DRAIN_MAX;
 use super::{DiskState, IoThread};
 use crate::ring::Ring;
 use crate::ring_token::RingToken;
