@@ -10,7 +10,7 @@ use mpath_config::{DiskConfig, PathAddress};
 use mpath_host::discovery::SavedLog;
 use serde::{Deserialize, Serialize};
 
-use crate::fence_record::state_file::StateFile;
+use crate::disk_files::state_file::StateFile;
 
 /// The section of the state file.
 const SECTION: &str = "discovery";

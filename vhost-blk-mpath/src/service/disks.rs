@@ -21,7 +21,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::disk::Disk;
 use crate::disk::settings::DiskSettings;
-use crate::fence_record::FenceRecords;
+use crate::disk_files::fence_record::FenceRecords;
 use crate::open_files::{self, OpenFilesError};
 use crate::service::start_error::StartError;
 use crate::service::{DiskSockets, Service, StartingService};

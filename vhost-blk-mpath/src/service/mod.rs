@@ -29,7 +29,7 @@ use tokio::task::JoinHandle;
 use crate::discovery::{Discovery, DiscoveryStatus};
 use crate::disk::Disk;
 use crate::disk::settings::DiskSettings;
-use crate::fence_record::FenceRecords;
+use crate::disk_files::fence_record::FenceRecords;
 use crate::path::fence;
 use crate::service::start_error::StartError;
 use crate::sockets::activation::{ActivationSockets, DaemonSocket, disk_identity};

@@ -162,8 +162,8 @@ mod tests {
     use super::*;
     use crate::disk::geometry;
     use crate::disk::settings::DiskSettings;
-    use crate::fence_record::FenceRecords;
-    use crate::fence_record::shown_disk::ShownDisk;
+    use crate::disk_files::fence_record::FenceRecords;
+    use crate::disk_files::shown_disk::ShownDisk;
     use crate::service::testing::service;
     use crate::subsystem::Subsystem;
 

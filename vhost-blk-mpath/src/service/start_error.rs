@@ -8,7 +8,7 @@ use mpath_config::PathAddress;
 use vhost_user_blk::GeometryError;
 
 use crate::disk::refused_namespace::RefusedNamespace;
-use crate::fence_record::{RecordError, WriteError};
+use crate::disk_files::fence_record::{RecordError, WriteError};
 use crate::subsystem::size::SaveError;
 
 /// Why the disks of a subsystem are not served.

@@ -10,8 +10,8 @@ use nvme_tcp::host::HostIdentity;
 use tokio::sync::watch;
 
 use crate::disk::geometry;
+use crate::disk_files::fence_record::FenceRecords;
 use crate::events::EventLog;
-use crate::fence_record::FenceRecords;
 use crate::service::Service;
 use crate::service::disks::Disks;
 use crate::subsystem::Subsystem;

@@ -309,8 +309,8 @@ mod tests {
 
     use super::*;
     use crate::disk::geometry;
+    use crate::disk_files::fence_record::FenceRecords;
     use crate::events::EventLog;
-    use crate::fence_record::FenceRecords;
     use crate::subsystem::shared_context::SharedContext;
 
     /// Blocks the I/O threads so that the disk cannot settle.

@@ -16,7 +16,7 @@ use vhost_user_blk::{DiskGeometry, VirtioDisk};
 use crate::disk::geometry;
 use crate::disk::refused_namespace::RefusedNamespace;
 use crate::disk::{Backing, Disk, FoundNamespace};
-use crate::fence_record::shown_disk::ShownDisk;
+use crate::disk_files::shown_disk::ShownDisk;
 use crate::subsystem::Subsystem;
 use crate::subsystem::error::HostError;
 

@@ -11,8 +11,8 @@ use mpath_core::{DiskId, PathId};
 use mpath_host::HeldFence;
 
 use crate::disk::Disk;
+use crate::disk_files::fence_record::WriteError;
 use crate::events::utc;
-use crate::fence_record::WriteError;
 use crate::subsystem::Subsystem;
 use crate::subsystem::path_status::PathStatus;
 

@@ -4,7 +4,7 @@ use reactor::LossReason;
 use vhost_user_blk::GeometryError;
 
 use crate::disk::refused_namespace::RefusedNamespace;
-use crate::fence_record::WriteError;
+use crate::disk_files::fence_record::WriteError;
 use crate::transport::TransportError;
 
 /// Why a path has no association.

@@ -36,8 +36,8 @@ use tokio::sync::{Mutex as AsyncMutex, Notify, watch};
 
 use crate::disk::settings::DiskSettings;
 use crate::disk::{Backing, Disk};
+use crate::disk_files::fence_record::FenceRecords;
 use crate::events::EventLog;
-use crate::fence_record::FenceRecords;
 use crate::io_threads::reports::Reports;
 use crate::io_threads::{barrier, injection};
 use crate::subsystem::error::HostError;

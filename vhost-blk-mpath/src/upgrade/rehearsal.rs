@@ -12,7 +12,7 @@ use tokio::task::{JoinSet, yield_now};
 use tokio::time::{sleep_until, timeout};
 
 use crate::discovery::saved_logs;
-use crate::fence_record::state_file::StateFile;
+use crate::disk_files::state_file::StateFile;
 use crate::subsystem::controller_config;
 use crate::transport::{BegunAssociation, ControlSocket, Security, far_future};
 

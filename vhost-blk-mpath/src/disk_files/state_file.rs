@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tokio::task::spawn_blocking;
 
-use crate::fence_record::file::{self, LARGEST_BYTES, with_suffix};
+use crate::disk_files::file::{self, LARGEST_BYTES, with_suffix};
 
 /// The format of the file, apart from its sections. A daemon does not use files of other versions.
 const VERSION: u32 = 1;

@@ -13,7 +13,7 @@ use tokio::task::spawn_blocking;
 use vhost_user_blk::DiskGeometry;
 
 use crate::disk::settings::DiskSettings;
-use crate::fence_record::file;
+use crate::disk_files::file;
 
 /// The format. A daemon does not use files of other versions.
 const VERSION: u32 = 1;

@@ -1,4 +1,4 @@
-//! The fence record ([`Record`]) as a file next to the vhost-user socket, and other files there.
+//! The fence record ([`Record`]) as a file next to the vhost-user socket.
 //!
 //! The file exists from the first association until the daemon's orderly end. It is replaced as a whole, and is on
 //! disk before the first command of an association is sent. It counts after a reboot too, if its directory outlives
@@ -6,11 +6,6 @@
 //!
 //! A daemon holds a lock, a file next to the record, while it serves the disk. Without the lock, the second of two
 //! daemons that share an activation socket would read the record of associations that still write.
-
-mod file;
-pub(crate) mod lock;
-pub(crate) mod shown_disk;
-pub(crate) mod state_file;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,10 +20,10 @@ use mpath_host::{
 };
 use uuid::Uuid;
 
-use crate::fence_record::file::with_suffix;
-use crate::fence_record::lock::{Lock, LockError};
-use crate::fence_record::shown_disk::ShownDiskFile;
-use crate::fence_record::state_file::StateFile;
+use crate::disk_files::file::{self, with_suffix};
+use crate::disk_files::lock::{Lock, LockError};
+use crate::disk_files::shown_disk::ShownDiskFile;
+use crate::disk_files::state_file::StateFile;
 
 /// A daemon that ends releases the lock once its paths are closed, a moment after its socket.
 const LOCK_WAIT: Duration = Duration::from_secs(10);
