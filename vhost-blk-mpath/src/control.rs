@@ -12,7 +12,7 @@ use mpath_api::types::{
 use mpath_api_server::{AddPathError, Control, ControlError, DiskRef, PathRef};
 use mpath_config::{DiskConfig, LiveSettings, PathAddress, WaitFor, similar_name};
 use mpath_core::{DiskId, GroupStats, HedgeCounts, OpClass, PathId, PathStats};
-use mpath_host::NamespaceStatus;
+use mpath_lifecycle::NamespaceStatus;
 use reactor::IoThreadHandle;
 use tokio::sync::oneshot;
 

@@ -1,7 +1,7 @@
-//! Paths from discovery controllers. One task for each subsystem carries out what [`mpath_host::discovery`] decides.
+//! Paths from discovery controllers. One task for each subsystem carries out what [`mpath_lifecycle::discovery`] decides.
 //!
 //! ```text
-//!  session (a task for each connection) ── log, loss or end ──▶ mpath_host::discovery ── changes ──▶ the disk's paths
+//!  session (a task for each connection) ── log, loss or end ──▶ mpath_lifecycle::discovery ── changes ──▶ the disk's paths
 //!      ▲                                                          │
 //!      └──────────────────── started and ended ───────────────────┘
 //! ```
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use mpath_api::types::{EventKind, Origin};
 use mpath_api_server::AddPathError;
 use mpath_config::{DiskConfig, PathAddress};
-use mpath_host::discovery::{self, Action, KnownPath, Session, SessionEvent, SessionId, Source, TlsUse};
+use mpath_lifecycle::discovery::{self, Action, KnownPath, Session, SessionEvent, SessionId, Source, TlsUse};
 use nvme_tcp::host::HostIdentity;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;

@@ -7,7 +7,7 @@ use std::io;
 use std::sync::Arc;
 
 use mpath_config::{DiskConfig, PathAddress};
-use mpath_host::discovery::SavedLog;
+use mpath_lifecycle::discovery::SavedLog;
 use serde::{Deserialize, Serialize};
 
 use crate::disk_files::state_file::StateFile;

@@ -1,11 +1,11 @@
-//! The task of a session with a discovery controller. It drives [`mpath_host::discovery::Session`] over a socket.
+//! The task of a session with a discovery controller. It drives [`mpath_lifecycle::discovery::Session`] over a socket.
 
 use std::future::{pending, poll_fn};
 use std::pin::pin;
 use std::time::Instant;
 
 use mpath_config::PathAddress;
-use mpath_host::discovery::{Peer, Session, SessionEvent, SessionId};
+use mpath_lifecycle::discovery::{Peer, Session, SessionEvent, SessionId};
 use nvme_tls::psk::Suite;
 use tokio::sync::{mpsc, watch};
 use tokio::task::yield_now;

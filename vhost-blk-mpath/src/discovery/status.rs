@@ -6,7 +6,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use mpath_api::types::{DiscoveryController, DiscoveryState};
 use mpath_config::PathAddress;
-use mpath_host::discovery::{Controller, ControllerState};
+use mpath_lifecycle::discovery::{Controller, ControllerState};
 
 use crate::events;
 use crate::subsystem::health::Undiscovered;

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use mpath_api::types::EventKind;
 use mpath_core::{DiskId, FlowId, SharedDisk};
-use mpath_host::{DiskDriver, HoldReason, InheritedFence, NamespaceName};
+use mpath_lifecycle::{DiskDriver, HoldReason, InheritedFence, NamespaceName};
 use nvme_tcp::host::NamespaceIdentity;
 use reactor::DiskQueues;
 use vhost_user_blk::{DiskGeometry, GeometryError, SECTOR_BYTES, VirtioDisk};
@@ -75,9 +75,9 @@ impl Backing {
     }
 
     /// The namespace as paths compare theirs with it, once a path has led there.
-    pub(crate) fn served_namespace(&self) -> Option<mpath_host::ServedNamespace> {
+    pub(crate) fn served_namespace(&self) -> Option<mpath_lifecycle::ServedNamespace> {
         let namespace = self.found()?.identity;
-        Some(mpath_host::ServedNamespace { namespace, shown_blocks: self.blocks() })
+        Some(mpath_lifecycle::ServedNamespace { namespace, shown_blocks: self.blocks() })
     }
 
     pub(crate) fn block_bytes(&self) -> u32 {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use mpath_host::NamespaceName;
+use mpath_lifecycle::NamespaceName;
 
 use crate::disk::geometry::LostProperty;
 

@@ -14,7 +14,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use mpath_core::{Epoch, PathId};
-use mpath_host::{
+use mpath_lifecycle::{
     AssociationId, DaemonRun, DiskShutdown, FENCE_MAX, InheritedFence, NamespaceName, Record, RecordContent,
     RecordedAssociation, RemainingFence,
 };

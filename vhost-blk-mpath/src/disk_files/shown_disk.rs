@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mpath_host::NamespaceName;
+use mpath_lifecycle::NamespaceName;
 use serde::{Deserialize, Serialize};
 use tokio::task::spawn_blocking;
 use vhost_user_blk::DiskGeometry;

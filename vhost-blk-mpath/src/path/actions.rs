@@ -8,7 +8,7 @@ use std::sync::Arc;
 use mpath_api::types::{EventKind, PathAction, PathState};
 use mpath_api_server::{ControlError, PathRef};
 use mpath_core::{DiskId, PathId};
-use mpath_host::DesiredState;
+use mpath_lifecycle::DesiredState;
 use reactor::IoThreadHandle;
 use tokio::sync::oneshot;
 

@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use mpath_api::types::PathState;
 use mpath_config::PathAddress;
 use mpath_core::PathId;
-use mpath_host::CONNECT_MAX;
+use mpath_lifecycle::CONNECT_MAX;
 use tokio::time::timeout;
 
 use crate::subsystem::Subsystem;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mpath_api::types::{Controller, EventKind, PathState};
 use mpath_core::PathId;
-use mpath_host::{LiftedBy, NamespaceUpdate};
+use mpath_lifecycle::{LiftedBy, NamespaceUpdate};
 use nvme_tcp::Authenticated;
 use nvme_tcp::host::ControllerInfo;
 use nvme_tcp::wire::Status;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mpath_host::{LiftedFence, ThreadMessage};
+use mpath_lifecycle::{LiftedFence, ThreadMessage};
 
 use crate::subsystem::Subsystem;
 

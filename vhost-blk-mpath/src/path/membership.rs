@@ -19,7 +19,7 @@ use mpath_api::types::{EventKind, Origin};
 use mpath_api_server::{AddPathError, RemovePathError};
 use mpath_config::PathAddress;
 use mpath_core::{Epoch, PathId};
-use mpath_host::{DesiredState, RemovablePath, held_removals};
+use mpath_lifecycle::{DesiredState, RemovablePath, held_removals};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 

@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 use mpath_config::PathAddress;
 use mpath_config::address::Transport;
 use mpath_core::{Association, DiskId, Epoch, PathId, PathStats, UnflushedPaths};
-use mpath_host::{Action, Fences, IoThreads, Path, PathNews, PathSurroundings, RecordedAssociation, ThreadMessage};
+use mpath_lifecycle::{
+    Action, Fences, IoThreads, Path, PathNews, PathSurroundings, RecordedAssociation, ThreadMessage,
+};
 use nvme_tcp::host::{ControllerInfo, HostQueue};
 use nvme_tls::Session;
 use nvme_tls::psk::Suite;

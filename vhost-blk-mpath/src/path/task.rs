@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use mpath_config::PathAddress;
 use mpath_core::{Epoch, PathId};
-use mpath_host::{Fences, Order, Path, PathDriver, PathTrial};
+use mpath_lifecycle::{Fences, Order, Path, PathDriver, PathTrial};
 use reactor::PathEvent;
 use tokio::sync::{mpsc, watch};
 use tokio::task::yield_now;

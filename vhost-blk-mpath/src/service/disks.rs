@@ -14,7 +14,7 @@ use mpath_config::{
     Config, ConflictError, DiskConfig, DiskName, DiskPlace, MAX_DISKS, SocketPath, WaitFor, similar_name,
 };
 use mpath_core::DiskId;
-use mpath_host::{NamespaceName, PendingFence, PendingFences};
+use mpath_lifecycle::{NamespaceName, PendingFence, PendingFences};
 use tokio::sync::{RwLock, RwLockWriteGuard, watch};
 use tokio::task::{JoinError, spawn_blocking};
 use tokio::time::{sleep, timeout};

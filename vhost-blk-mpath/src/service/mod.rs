@@ -21,7 +21,7 @@ use std::time::Instant;
 use mpath_api::types::{DiskHealth, Origin, PathCounts};
 use mpath_api_server::socket::BindError;
 use mpath_config::{DiskConfig, SocketPath};
-use mpath_host::{DiskShutdown, InheritedFence, RemainingFence};
+use mpath_lifecycle::{DiskShutdown, InheritedFence, RemainingFence};
 use reactor::IoThreadHandle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;

@@ -1,6 +1,6 @@
-//! Decides: a front-end is served, as `disk_opening.rs` of `mpath-host` says.
+//! Decides: a front-end is served, as `disk_opening.rs` of `mpath-lifecycle` says.
 //!
-//! Carries out the steps of disks, which their [`DiskDriver`](mpath_host::DiskDriver) decides.
+//! Carries out the steps of disks, which their [`DiskDriver`](mpath_lifecycle::DiskDriver) decides.
 //!
 //! [`Subsystem::admit`](crate::subsystem::Subsystem::admit) has checked before that the disk may use the namespace. The
 //! fences that removed disks have left on the namespace, and its name, are in the fence record before a front-end can submit
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use mpath_core::DiskId;
-use mpath_host::{DiskStep, DiskView, TriedPath};
+use mpath_lifecycle::{DiskStep, DiskView, TriedPath};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep_until;
 
@@ -153,7 +153,7 @@ mod tests {
 
     use mpath_api::types::Origin;
     use mpath_core::{AnaState, Epoch, PathId};
-    use mpath_host::{Disks as _, InheritedFence, NamespaceName, NamespaceUpdate, PathTrial, RecordedAssociation};
+    use mpath_lifecycle::{Disks as _, InheritedFence, NamespaceName, NamespaceUpdate, PathTrial, RecordedAssociation};
     use nvme_tcp::host::ControllerInfo;
     use patience::PATIENCE;
     use tempfile::TempDir;

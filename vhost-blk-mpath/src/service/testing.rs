@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use mpath_config::Config;
-use mpath_host::InheritedFence;
+use mpath_lifecycle::InheritedFence;
 use nvme_tcp::host::HostIdentity;
 use tokio::sync::watch;
 

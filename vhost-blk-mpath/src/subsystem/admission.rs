@@ -9,7 +9,7 @@
 
 use std::sync::{Arc, PoisonError};
 
-use mpath_host::{Admissions, AdmitError, InheritedMismatch, InheritedNamespaces, NamespaceName, Unusable};
+use mpath_lifecycle::{Admissions, AdmitError, InheritedMismatch, InheritedNamespaces, NamespaceName, Unusable};
 use nvme_tcp::host::{ControllerInfo, IdentityMismatch, Namespace, NamespaceError};
 use vhost_user_blk::{DiskGeometry, VirtioDisk};
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use mpath_api::types::{ClearedFence, DiskFences, EventKind, FenceLift, InheritedFence, PathFence};
 use mpath_api_server::ControlError;
 use mpath_core::{DiskId, PathId};
-use mpath_host::HeldFence;
+use mpath_lifecycle::HeldFence;
 
 use crate::disk::Disk;
 use crate::disk_files::fence_record::WriteError;

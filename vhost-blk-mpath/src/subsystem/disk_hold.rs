@@ -1,13 +1,13 @@
-//! Decides: requests of a disk are fetched, as `disk_hold.rs` of `mpath-host` says.
+//! Decides: requests of a disk are fetched, as `disk_hold.rs` of `mpath-lifecycle` says.
 //!
-//! Carries out what the [`DiskHold`](mpath_host::DiskHold) of a disk decides: when requests are fetched.
+//! Carries out what the [`DiskHold`](mpath_lifecycle::DiskHold) of a disk decides: when requests are fetched.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use mpath_api::types::EventKind;
 use mpath_core::DiskId;
-use mpath_host::{DiskDriver, HoldAction};
+use mpath_lifecycle::{DiskDriver, HoldAction};
 
 use crate::disk::describe_hold;
 use crate::subsystem::Subsystem;

@@ -8,7 +8,7 @@ use crate::disk_files::fence_record::WriteError;
 use crate::transport::TransportError;
 
 /// Why a path has no association.
-pub(crate) type PathError = mpath_host::PathError<HostError>;
+pub(crate) type PathError = mpath_lifecycle::PathError<HostError>;
 
 /// A failure of this host, or of one of its connections.
 #[derive(Debug, thiserror::Error)]

@@ -3,7 +3,7 @@
 use std::future::pending;
 use std::time::Instant;
 
-use mpath_host::{Fences, HeldFence, LiftedFence};
+use mpath_lifecycle::{Fences, HeldFence, LiftedFence};
 use tokio::sync::watch;
 use tokio::time::sleep_until;
 
@@ -72,7 +72,7 @@ mod tests {
     use std::time::Duration;
 
     use mpath_core::{Epoch, PathId};
-    use mpath_host::{AssociationId, EndedAssociation, LiftedBy};
+    use mpath_lifecycle::{AssociationId, EndedAssociation, LiftedBy};
     use nvme_tcp::host::CrossResetOutcome;
     use nvme_tcp::wire::ControllerInstance;
     use tokio::time::sleep;

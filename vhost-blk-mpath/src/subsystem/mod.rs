@@ -26,7 +26,7 @@ use mpath_api::types::{EventKind, EventPath};
 use mpath_api_server::PathRef;
 use mpath_config::{DiskConfig, MaxTransfer, PathAddress, Seconds};
 use mpath_core::{DiskId, Epoch, FlowId, Group, GroupConfig, PathId, Window};
-use mpath_host::{
+use mpath_lifecycle::{
     Admissions, CONNECT_MAX, DiskDriver, InheritedFence, NamespaceUpdate, PathSettings, Unusable, VirtqueueThreads,
 };
 use nvme_tcp::host::{ControllerConfig, ControllerInfo, HostIdentity};
@@ -317,7 +317,7 @@ impl Subsystem {
 
     /// Whether the path's controller may cache completed writes that were not flushed.
     pub(crate) fn may_be_unflushed(&self, path: PathId) -> bool {
-        !self.config.shared_write_cache && mpath_host::Disks::is_unflushed(&self, path)
+        !self.config.shared_write_cache && mpath_lifecycle::Disks::is_unflushed(&self, path)
     }
 
     /// Records an event of the subsystem or of one of its paths.
@@ -332,14 +332,14 @@ impl Subsystem {
     }
 }
 
-impl mpath_host::Disks for &Subsystem {
+impl mpath_lifecycle::Disks for &Subsystem {
     type Error = HostError;
 
     fn name(&self, disk: DiskId) -> String {
         self.disk(disk).name().to_owned()
     }
 
-    fn served(&self, disk: DiskId) -> Option<mpath_host::ServedNamespace> {
+    fn served(&self, disk: DiskId) -> Option<mpath_lifecycle::ServedNamespace> {
         self.disk(disk).backing().and_then(Backing::served_namespace)
     }
 

@@ -5,7 +5,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use mpath_host::NamespaceName;
+use mpath_lifecycle::NamespaceName;
 
 /// The namespaces that disks of the daemon write to. The first disk that a path leads to a namespace gets the
 /// namespace.

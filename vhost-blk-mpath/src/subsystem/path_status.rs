@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use mpath_api::types::{AuthenticatedSides, Controller, EventPath, Origin, PathAuthentication, PathState};
 use mpath_config::{DiskConfig, LiveSettings, PathAddress};
 use mpath_core::{DiskId, Epoch, MAX_PATHS, PathId, UsablePaths};
-use mpath_host::{DesiredState, NamespaceStatus, Order, PathNamespaces, PathTrial};
+use mpath_lifecycle::{DesiredState, NamespaceStatus, Order, PathNamespaces, PathTrial};
 use nvme_tcp::Authenticated;
 use nvme_tls::psk::Suite;
 use tokio::sync::watch;

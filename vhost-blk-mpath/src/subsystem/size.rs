@@ -1,4 +1,4 @@
-//! The size of a disk. It grows with its namespace and never shrinks: `growth.rs` of `mpath-host` decides how.
+//! The size of a disk. It grows with its namespace and never shrinks: `growth.rs` of `mpath-lifecycle` decides how.
 
 use std::io;
 use std::path::PathBuf;

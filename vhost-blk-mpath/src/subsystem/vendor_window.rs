@@ -77,7 +77,7 @@ mod tests {
     use mpath_config::{PolicyChange, PolicyClass};
     use mpath_core::{Epoch, PathId};
 
-    use mpath_host::{DesiredState, NamespaceUpdate};
+    use mpath_lifecycle::{DesiredState, NamespaceUpdate};
 
     use super::*;
     use crate::disk::geometry;

@@ -46,7 +46,7 @@ pub(crate) fn far_future() -> Instant {
 mod tests {
     use std::future::poll_fn;
 
-    use mpath_host::CONNECT_MAX;
+    use mpath_lifecycle::CONNECT_MAX;
     use nvme_tcp::host::{ControllerConfig, HostController, HostIdentity};
     use nvme_tcp::wire::Digests;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};

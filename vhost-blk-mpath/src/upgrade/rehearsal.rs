@@ -6,7 +6,7 @@ use std::future::poll_fn;
 use std::time::{Duration, Instant};
 
 use mpath_config::{Config, DiskConfig, PathAddress};
-use mpath_host::SHUTDOWN_MAX;
+use mpath_lifecycle::SHUTDOWN_MAX;
 use nvme_tcp::host::{ControllerConfig, ControllerEvent, HostController, HostIdentity};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::{sleep_until, timeout};

@@ -9,7 +9,7 @@ use mpath_core::{
     Association, ClassPolicies, DiskId, FlowId, Group, GroupStats, Hedging, Injection, OpClass, PathId, SchedulerSpec,
     SlowRequest,
 };
-use mpath_host::ThreadMessage;
+use mpath_lifecycle::ThreadMessage;
 use sandbox::{RestrictError, ThreadKind, restrict_thread};
 use vhost_user_blk::Queue;
 

@@ -8,7 +8,7 @@ use mpath_core::{
     Association, ClassPolicies, DiskId, FlowId, GroupStats, Hedging, Injection, OpClass, PathId, SchedulerSpec,
     SlowRequest,
 };
-use mpath_host::ThreadMessage;
+use mpath_lifecycle::ThreadMessage;
 use vhost_user_blk::Queue;
 
 use crate::connected_queue_pair::ConnectedQueuePair;

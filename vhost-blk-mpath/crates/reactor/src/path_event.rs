@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use mpath_core::{Epoch, PathId};
-use mpath_host::Report;
+use mpath_lifecycle::Report;
 use nvme_tcp::host::QueueError;
 use nvme_tls::TlsError;
 

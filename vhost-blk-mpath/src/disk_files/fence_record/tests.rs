@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use mpath_host::{EXIT_MAX, longest_fence};
+use mpath_lifecycle::{EXIT_MAX, longest_fence};
 use nvme_tcp::host::NamespaceIdentity;
 
 use super::*;

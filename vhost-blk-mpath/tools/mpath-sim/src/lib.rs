@@ -1,7 +1,7 @@
 //! The stack in virtual time. One number, the seed, decides a run. [`run`] runs the whole stack against random faults.
 //! [`policies`] and [`bursts`] run the core alone, and compare the results with bounds.
 //!
-//! The host (`reactor::IoThread`, virtqueues and their vhost-user, `mpath_host`, the core under them) and the target (`TargetQueue`,
+//! The host (`reactor::IoThread`, virtqueues and their vhost-user, `mpath_lifecycle`, the core under them) and the target (`TargetQueue`,
 //! `Subsystem`) are the code that ships, joined by a simulated network and clock. The seed decides the shape of the world, the
 //! work of the guest, and every fault. The same seed is the same run on every machine. docs/failure-model.md says what is
 //! checked.

@@ -4,7 +4,7 @@ use std::io;
 use std::time::Instant;
 
 use mpath_core::{DiskId, PathConfig};
-use mpath_host::ThreadMessage;
+use mpath_lifecycle::ThreadMessage;
 
 use super::stopping::SHUTDOWN_DRAIN_MAX;
 use super::virtqueues::Stopping;

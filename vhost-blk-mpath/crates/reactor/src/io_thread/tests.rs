@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use mpath_core::{AnaState, AnaStates, Association, Epoch, GroupConfig, PathConfig, SharedDisk};
-use mpath_host::ThreadMessage;
+use mpath_lifecycle::ThreadMessage;
 
 use super::*;
 use crate::disk_queues::DRAIN_MAX;

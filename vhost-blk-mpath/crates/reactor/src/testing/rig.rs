@@ -4,7 +4,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use mpath_core::{AnaState, Association, Epoch, Group, GroupConfig, PathConfig, PathId, SharedDisk};
-use mpath_host::ThreadMessage;
+use mpath_lifecycle::ThreadMessage;
 
 use super::{Controller, DISK, FLOW, Guest, TIMEOUT, start_queue};
 use crate::{CloseMode, DiskQueues, IoThreadConfig, IoThreadHandle, PathEvent, PathEventKind};

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use mpath_core::{
     AnaState, Association, Direction, Epoch, Group, GroupConfig, Injection, PathConfig, PathId, SharedDisk,
 };
-use mpath_host::ThreadMessage;
+use mpath_lifecycle::ThreadMessage;
 use nvme_tcp::wire::Status;
 
 use crate::testing::{Controller, DISK, FLOW, Guest, TIMEOUT, eventually, start_queue};

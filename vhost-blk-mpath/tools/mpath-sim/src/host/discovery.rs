@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use mpath_host::discovery::{self, Action, Changes, KnownPath, SavedLog, SessionEvent, SessionId, Source};
+use mpath_lifecycle::discovery::{self, Action, Changes, KnownPath, SavedLog, SessionEvent, SessionId, Source};
 
 use super::plan::HostPlan;
 use super::socket::send_all;

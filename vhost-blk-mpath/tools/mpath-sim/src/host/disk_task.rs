@@ -4,7 +4,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
 use mpath_core::DiskId;
-use mpath_host::{DiskDriver, HoldAction, HoldReason, InheritedFence};
+use mpath_lifecycle::{DiskDriver, HoldAction, HoldReason, InheritedFence};
 
 use super::disks::Disks;
 use super::io_thread::Message;

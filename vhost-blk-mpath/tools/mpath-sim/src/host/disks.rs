@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use mpath_core::{DiskId, PathId, UnflushedPaths};
-use mpath_host::{
+use mpath_lifecycle::{
     Admissions, AdmitError, DiskDriver, DiskHold, InheritedMismatch, InheritedNamespaces, NamespaceName,
     NamespaceUpdate, PathNamespaces, ServedNamespace, Unusable,
 };
@@ -151,7 +151,7 @@ impl Disks {
     pub(super) fn grow(&mut self, disk: usize) -> Option<(usize, u64)> {
         let id = DiskId(disk as u16);
         let sizes = self.namespaces.values().filter_map(|path| path.blocks(id));
-        let blocks = self.by_id[disk].driver.to_show(mpath_host::Disks::served(self, id)?, sizes)?;
+        let blocks = self.by_id[disk].driver.to_show(mpath_lifecycle::Disks::served(self, id)?, sizes)?;
         self.by_id[disk].shown = Some(blocks);
         Some((disk, blocks))
     }
@@ -178,7 +178,7 @@ impl Disks {
 
     /// Decides whether a path that has found this namespace may be used for the disk.
     fn admit_disk(&mut self, disk: usize, found: &NamespaceIdentity) -> Result<(), AdmitError<IoFailure>> {
-        if let Some(served) = mpath_host::Disks::served(self, DiskId(disk as u16)) {
+        if let Some(served) = mpath_lifecycle::Disks::served(self, DiskId(disk as u16)) {
             return Ok(served.check(found)?);
         }
         let Disk { meant, of_guest, namespace, driver, found: known, shown } = &mut self.by_id[disk];
@@ -203,7 +203,7 @@ impl Disks {
     }
 }
 
-impl mpath_host::Disks for Disks {
+impl mpath_lifecycle::Disks for Disks {
     type Error = IoFailure;
 
     fn name(&self, disk: DiskId) -> String {

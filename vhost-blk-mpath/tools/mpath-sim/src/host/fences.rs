@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use mpath_core::{Epoch, PathId};
-use mpath_host::{
+use mpath_lifecycle::{
     AssociationId, DaemonRun, DiskShutdown, InheritedFence, LiftedBy, NamespaceName, Record, RecordContent,
     RecordedAssociation, RemainingFence,
 };
@@ -22,7 +22,7 @@ pub(super) struct RecordFiles(pub(super) Vec<RecordContent>);
 #[derive(Debug)]
 pub(crate) struct Fences {
     /// The shipping fences.
-    pub(super) inner: mpath_host::Fences,
+    pub(super) inner: mpath_lifecycle::Fences,
     /// By disk.
     records: Vec<Record>,
     run: DaemonRun,
@@ -49,7 +49,7 @@ impl Fences {
         let opened = found.take(plan.disks.len()).map(|content| Record::open(content, &run, now));
         let (records, inherited): (Vec<_>, Vec<_>) = opened.unzip();
         let fences = Self {
-            inner: mpath_host::Fences::default(),
+            inner: mpath_lifecycle::Fences::default(),
             records,
             run,
             files,

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use mpath_host::NamespaceName;
-use mpath_host::discovery::SavedLog;
+use mpath_lifecycle::NamespaceName;
+use mpath_lifecycle::discovery::SavedLog;
 
 use super::fences::RecordFiles;
 use super::plan::HostPlan;

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use mpath_core::{DiskId, FlowId};
-use mpath_host::DiskDriver;
+use mpath_lifecycle::DiskDriver;
 use reactor::DiskQueues;
 use vhost_user_blk::Queue;
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use mpath_core::{DiskId, FlowId};
-use mpath_host::VirtqueueThreads;
+use mpath_lifecycle::VirtqueueThreads;
 
 use super::io_thread::{IoThread, Message};
 use crate::context::Ctx;

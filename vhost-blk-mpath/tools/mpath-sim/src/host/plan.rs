@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mpath_core::FlowId;
-use mpath_host::{NamespaceName, PathSettings};
+use mpath_lifecycle::{NamespaceName, PathSettings};
 use nvme_tcp::host::{ControllerConfig, NamespaceIdentity};
 
 use crate::tls::TlsPlan;

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use mpath_host::{DaemonRun, PendingFences};
+use mpath_lifecycle::{DaemonRun, PendingFences};
 
 /// A process of the daemon.
 #[derive(Debug)]

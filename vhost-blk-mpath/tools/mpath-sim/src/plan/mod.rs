@@ -184,7 +184,7 @@ impl Plan {
         // connect. Requests that were queued, held or to be retried follow.
         let mut patience = kato * 8 + Duration::from_secs(75);
         if discovery.is_some() {
-            patience += mpath_host::discovery::POLL_INTERVAL;
+            patience += mpath_lifecycle::discovery::POLL_INTERVAL;
         }
         if host.drain_fence {
             patience += Duration::from_secs(6);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mpath_core::Limits;
-use mpath_host::DesiredState;
+use mpath_lifecycle::DesiredState;
 
 use super::World;
 use crate::clock::Event;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mpath_core::{DiskId, Limits, PathId};
-use mpath_host::DesiredState;
+use mpath_lifecycle::DesiredState;
 use nvme_tcp::wire::AnaState;
 
 use super::World;

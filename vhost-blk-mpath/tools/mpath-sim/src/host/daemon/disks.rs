@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use mpath_core::{DiskId, PathId};
-use mpath_host::{DiskStep, DiskView, Disks as _, TriedPath};
+use mpath_lifecycle::{DiskStep, DiskView, Disks as _, TriedPath};
 
 use super::Daemon;
 use crate::context::Ctx;

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 
 use mpath_core::PathId;
-use mpath_host::discovery::KnownPath;
-use mpath_host::{DesiredState, RemovablePath, held_removals};
+use mpath_lifecycle::discovery::KnownPath;
+use mpath_lifecycle::{DesiredState, RemovablePath, held_removals};
 
 use super::Daemon;
 use crate::context::Ctx;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use mpath_core::{DiskId, Epoch, Limits, PathId, SharedDisk};
-use mpath_host::{DesiredState, DiskDriver, ThreadMessage};
+use mpath_lifecycle::{DesiredState, DiskDriver, ThreadMessage};
 use reactor::{DiskQueues, LossReason, PathEventKind};
 
 use super::discovery::Discovery;

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use mpath_core::{AnaState, DiskId, Epoch, GroupStats, PathId, WaitCause};
-use mpath_host::ThreadMessage;
+use mpath_lifecycle::ThreadMessage;
 use reactor::ThreadExplanation;
 
 use super::socket::{Refusal, Socket};

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use mpath_core::{Epoch, PathId};
-use mpath_host::{DesiredState, Order, Path, PathDriver, PathTrial};
+use mpath_lifecycle::{DesiredState, Order, Path, PathDriver, PathTrial};
 use reactor::{PathEvent, PathEventKind};
 
 use self::surroundings::{Surroundings, Turn};

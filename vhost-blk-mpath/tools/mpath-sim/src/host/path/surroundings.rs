@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use mpath_core::{AnaState, Association, DiskId, Epoch, PathId, UnflushedPaths};
-use mpath_host::{
+use mpath_lifecycle::{
     Action, AdmitError, AssociationId, ClosedAssociation, DesiredState, IoThreads, Order, Path, PathError, PathNews,
     PathSurroundings, ThreadMessage, Unusable,
 };
@@ -391,11 +391,11 @@ impl PathSurroundings<IoFailure, ControlSocket, ConnId> for Turn<'_> {
         self.disks.unflushed(disk)
     }
 
-    fn of_fences(&self, is: impl FnOnce(&mpath_host::Fences) -> bool) -> bool {
+    fn of_fences(&self, is: impl FnOnce(&mpath_lifecycle::Fences) -> bool) -> bool {
         is(&self.fences.inner)
     }
 
-    fn change_fences(&mut self, change: impl FnOnce(&mut mpath_host::Fences)) {
+    fn change_fences(&mut self, change: impl FnOnce(&mut mpath_lifecycle::Fences)) {
         change(&mut self.fences.inner);
     }
 

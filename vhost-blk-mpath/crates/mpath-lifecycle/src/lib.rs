@@ -1,4 +1,4 @@
-//! The host's side of a subsystem: its paths, their namespaces, the fences of lost associations, and discovery.
+//! The life of paths, of their namespaces, of the fences of lost associations, and of disks; and discovery.
 //!
 //! ```text
 //!  orders, sockets, reports of I/O threads ──▶ PathDriver ── connect, record, give to the I/O threads, close ──▶ surroundings
