@@ -61,7 +61,7 @@ fn outcome(status: InjectedStatus) -> Outcome {
 
 #[cfg(test)]
 mod tests {
-    use mpath_core::{IoError, RetryCause};
+    use mpath_core::{Direction, Distribution, IoError, RetryCause};
 
     use super::*;
 
