@@ -13,10 +13,10 @@ pub fn settings_in(text: &str) -> serde_json::Value {
     serde_yaml::from_str(text).unwrap_or_default()
 }
 
-/// Line and column of a setting, such as `disks[0].tls-key-file`, or else of the mapping or list around it.
+/// Line and column of a setting in a text without errors, such as `disks[0].tls-key-file`, or else of the mapping or list around it.
 #[must_use]
 pub fn place_of(text: &str, setting: &str) -> Option<(usize, usize)> {
-    reader::place_of(text, setting)
+    reader::read_all::<Config>(text).find(setting)
 }
 
 /// The value of a text, and all errors in the order of the text. Errors that only follow from others are left out.
@@ -25,7 +25,8 @@ pub(super) fn faults(text: &str) -> (Option<Config>, Vec<Fault>) {
     let mut faults = Vec::new();
     let conflicts = reading.value.iter().flat_map(Config::conflicts).map(|conflict| (conflict.settings(), conflict));
     let own = conflicts.filter(|(settings, _)| !settings.iter().any(|setting| reading.is_faulty(setting)));
-    for (settings, conflict) in own {
+    // The text is read again to find the place of each conflict, so their number is limited.
+    for (settings, conflict) in own.take(MAX_ERRORS) {
         let setting = settings.into_iter().next().unwrap_or_default();
         let error = ConfigError::Conflict { error: conflict.into(), place: reading.find(&setting) };
         faults.push(Fault { setting, error });

@@ -43,12 +43,7 @@ pub enum LoadError {
 #[derive(Debug)]
 pub enum ConfigError {
     /// Not YAML, an unknown or missing key, or a value that its type refuses.
-    Yaml {
-        /// The error.
-        message: String,
-        /// Line and column, from 1, if they are known.
-        place: Option<(usize, usize)>,
-    },
+    Yaml(serde_yaml::Error),
     /// Values that contradict each other.
     Conflict {
         /// The values.
@@ -66,36 +61,31 @@ impl From<ConflictError> for ConfigError {
     }
 }
 
-impl From<serde_yaml::Error> for ConfigError {
-    fn from(error: serde_yaml::Error) -> Self {
-        let place = error.location().map(|at| (at.line(), at.column()));
-        // The message has the place at its end, and a scanner's message also within.
-        let at = place.map_or_else(String::new, |(line, column)| format!(" at line {line} column {column}"));
-        Self::Yaml { message: error.to_string().replace(&at, ""), place }
-    }
-}
-
 impl ConfigError {
     /// Line and column, from 1, if they are known.
     #[must_use]
     pub fn place(&self) -> Option<(usize, usize)> {
         match self {
-            Self::Yaml { place, .. } | Self::Conflict { place, .. } => *place,
+            Self::Yaml(error) => error.location().map(|at| (at.line(), at.column())),
+            Self::Conflict { place, .. } => *place,
         }
     }
 
     /// The error without its place, on one line.
     #[must_use]
     pub fn message(&self) -> String {
-        match self {
-            // Quoted values may hold control characters, and an error is one line.
-            Self::Yaml { message, .. } => {
-                let message = name_meant_key(&one_line(message));
-                let hint = hint_for_sharer(&message);
-                message + hint
-            }
-            Self::Conflict { error, .. } => error.to_string(),
+        let error = match self {
+            Self::Yaml(error) => error,
+            Self::Conflict { error, .. } => return error.to_string(),
+        };
+        // Quoted values may hold control characters, and an error is one line.
+        let mut message = name_meant_key(&one_line(&error.to_string()));
+        if let Some(at) = error.location() {
+            // The message has the place at its end, and a scanner's message also within.
+            message = message.replace(&format!(" at line {} column {}", at.line(), at.column()), "");
+            message.push_str(hint_for_sharer(&message));
         }
+        message
     }
 }
 

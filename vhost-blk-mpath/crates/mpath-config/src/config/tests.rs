@@ -189,25 +189,6 @@ fn a_list_may_end_at_the_column_of_its_key() {
     let text = MINIMAL
         .replace("['tcp://127.0.0.1:4420', 'tcp://127.0.0.1:4421']", "[\n      'tcp://h1',\n    'tcp://h2',\n    ]");
     assert_eq!(parse(&text).disks[0].paths.len(), 2);
-    assert!(refuse(&format!("{text}    queues: 0\n")).starts_with("8:13: disks[0].queues: "));
-}
-
-#[test]
-fn an_error_behind_an_alias_is_at_what_it_repeats() {
-    let text = MINIMAL.replace("paths: [", "discovery: &a ['x://h']\n    paths: &b [");
-    let second = "  - {name: b, socket-path: /b, subsystem: nqn.b, discovery: *a, paths: *b}\n";
-    assert_eq!(Config::check(&format!("{text}{second}")).unwrap_err()[1].place(), Some((4, 20)));
-    let text = format!("{text}{second}").replace("x://h", "tcp://h");
-    assert_eq!(parse(&text).disks[1].paths, parse(&text).disks[0].paths);
-}
-
-#[test]
-fn a_text_needs_no_quotes() {
-    for name in ["0x10", "007", "1.50", "null", "true"] {
-        assert_eq!(parse(&with_disk_lines(&format!("    name: {name}\n"))).disks[0].name.as_str(), name);
-    }
-    let nothing = refuse(&with_disk_lines("    name:\n"));
-    assert!(nothing.starts_with("5:10: disks[0].name: `` is no disk name"), "{nothing}");
 }
 
 #[test]

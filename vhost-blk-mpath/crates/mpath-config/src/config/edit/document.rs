@@ -1,26 +1,127 @@
-//! Edits of single values of a YAML text.
+//! The values of a YAML text with their places, and edits of single values.
 
 use std::borrow::Cow;
 use std::ops::Range;
-use std::rc::Rc;
+
+use saphyr_parser::{Event, Parser, Span};
 
 use crate::config::DiskName;
-use crate::config::reader::nodes::{Entry, Node, NodeKind};
 
 /// A text and its values.
 pub(super) struct Document<'a> {
     text: &'a str,
-    root: Rc<Node>,
+    root: Node,
 }
 
-fn name(disk: &Node) -> Cow<'_, str> {
-    let name = disk.get("name").and_then(Node::scalar);
-    name.map_or_else(|| DiskName::default().to_string().into(), Cow::Borrowed)
+/// A value.
+pub(super) struct Node {
+    /// In bytes.
+    range: Range<usize>,
+    kind: NodeKind,
+}
+
+enum NodeKind {
+    Scalar(String),
+    Mapping { is_flow: bool, entries: Vec<(String, Node)> },
+    List { is_flow: bool, items: Vec<Node> },
+}
+
+impl Node {
+    pub(super) fn is_mapping(&self) -> bool {
+        matches!(self.kind, NodeKind::Mapping { .. })
+    }
+
+    /// The value of a key of a mapping.
+    pub(super) fn get(&self, key: &str) -> Option<&Self> {
+        let NodeKind::Mapping { entries, .. } = &self.kind else { return None };
+        entries.iter().find(|(name, _)| name == key).map(|(_, value)| value)
+    }
+
+    /// The items of a list.
+    pub(super) fn items(&self) -> &[Self] {
+        if let NodeKind::List { items, .. } = &self.kind { items } else { &[] }
+    }
+
+    pub(super) fn scalar(&self) -> Option<&str> {
+        if let NodeKind::Scalar(text) = &self.kind { Some(text) } else { None }
+    }
+
+    fn name(&self) -> Cow<'_, str> {
+        let name = self.get("name").and_then(Self::scalar);
+        name.map_or_else(|| DiskName::default().to_string().into(), Cow::Borrowed)
+    }
+}
+
+/// Reads the events of a text. `None` for an error, an alias, and a key that is no text.
+struct Reader<'a> {
+    text: &'a str,
+    parser: Parser<'a, saphyr_parser::StrInput<'a>>,
+    /// The byte of each character.
+    bytes: Vec<usize>,
+}
+
+impl<'a> Reader<'a> {
+    fn next(&mut self) -> Option<(Event<'a>, Range<usize>)> {
+        let (event, Span { start, end, .. }) = self.parser.next_event()?.ok()?;
+        let byte = |index| self.bytes.get(index).copied().unwrap_or(self.text.len());
+        Some((event, byte(start.index())..byte(end.index())))
+    }
+
+    /// The value that begins with this event. `None` also at the end of a mapping or list.
+    fn node(&mut self, event: Event<'a>, at: Range<usize>) -> Option<Node> {
+        let is_flow = self.text[at.start..].starts_with(['{', '[']);
+        let mut end = at.end;
+        let kind = match event {
+            Event::Scalar(text, ..) => NodeKind::Scalar(text.into_owned()),
+            Event::MappingStart(..) => {
+                let mut entries = Vec::new();
+                loop {
+                    let (event, at) = self.next()?;
+                    let key = match event {
+                        Event::MappingEnd => {
+                            end = if is_flow { at.end } else { end };
+                            break;
+                        }
+                        Event::Scalar(key, ..) => key.into_owned(),
+                        _ => return None,
+                    };
+                    let (event, at) = self.next()?;
+                    let value = self.node(event, at)?;
+                    end = value.range.end;
+                    entries.push((key, value));
+                }
+                NodeKind::Mapping { is_flow, entries }
+            }
+            Event::SequenceStart(..) => {
+                let mut items = Vec::new();
+                loop {
+                    let (event, at) = self.next()?;
+                    if event == Event::SequenceEnd {
+                        end = if is_flow { at.end } else { end };
+                        break;
+                    }
+                    let item = self.node(event, at)?;
+                    end = item.range.end;
+                    items.push(item);
+                }
+                NodeKind::List { is_flow, items }
+            }
+            _ => return None,
+        };
+        Some(Node { range: at.start..end, kind })
+    }
 }
 
 impl<'a> Document<'a> {
     pub(super) fn parse(text: &'a str) -> Option<Self> {
-        Some(Self { text, root: Node::parse(text, false)? })
+        let bytes = text.char_indices().map(|(at, _)| at).collect();
+        let mut reader = Reader { text, parser: Parser::new_from_str(text), bytes };
+        loop {
+            match reader.next()? {
+                (Event::StreamStart | Event::DocumentStart(_) | Event::Nothing, _) => {}
+                (event, at) => return Some(Self { text, root: reader.node(event, at)? }),
+            }
+        }
     }
 
     /// The list of disks.
@@ -29,16 +130,16 @@ impl<'a> Document<'a> {
     }
 
     /// The settings of a disk, or of a disk that shares its paths.
-    pub(super) fn disk(&self, wanted: &str) -> Option<&Node> {
+    pub(super) fn disk(&self, name: &str) -> Option<&Node> {
         let disks = self.disks()?.items();
         let mut all =
             disks.iter().chain(disks.iter().filter_map(|disk| disk.get("share-paths-with")).flat_map(Node::items));
-        all.find(|disk| name(disk) == wanted).map(|disk| &**disk)
+        all.find(|disk| disk.name() == name)
     }
 
     /// The position of a disk in the list.
-    pub(super) fn position(&self, wanted: &str) -> Option<usize> {
-        self.disks()?.items().iter().position(|disk| name(disk) == wanted)
+    pub(super) fn position(&self, name: &str) -> Option<usize> {
+        self.disks()?.items().iter().position(|disk| disk.name() == name)
     }
 
     /// The text with `new` in place of this range.
@@ -71,7 +172,7 @@ impl<'a> Document<'a> {
     /// The text with one more key in a mapping.
     pub(super) fn insert(&self, mapping: &Node, key: &str, value: &str) -> Option<String> {
         let NodeKind::Mapping { is_flow, entries } = &mapping.kind else { return None };
-        let Some(Entry { value: last, .. }) = entries.last() else {
+        let Some((_, last)) = entries.last() else {
             return Some(self.replace(mapping, &format!("{{{key}: {value}}}")));
         };
         if *is_flow {

@@ -5,13 +5,10 @@
 mod document;
 mod render;
 
-use std::rc::Rc;
-
 use serde_json::Value;
 
-use self::document::Document;
+use self::document::{Document, Node};
 use self::render::{block, flow};
-use super::reader::nodes::{Node, NodeKind};
 use super::{Change, Config, DiskConfig, difference, written_disk};
 use crate::PathAddress;
 
@@ -64,9 +61,8 @@ fn apply(text: &str, change: &Change, wanted: &Config) -> Option<String> {
         }
         Change::PathRemoved { disk, path } => {
             let paths = document.disk(disk)?.get("paths")?;
-            let is_it = |item: &Rc<Node>| {
-                item.scalar().and_then(|text| text.parse::<PathAddress>().ok()).as_ref() == Some(path)
-            };
+            let is_it =
+                |item: &Node| item.scalar().and_then(|text| text.parse::<PathAddress>().ok()).as_ref() == Some(path);
             document.remove(paths, paths.items().iter().position(is_it)?)
         }
         Change::DiskRemoved { disk } => document.remove(disks, document.position(disk)?),
@@ -94,7 +90,7 @@ fn set(text: &str, disk: &str, setting: &str, from: &Value, to: &Value) -> Optio
             let parts = parts.into_iter().map(|(key, value)| (key.clone(), value.clone())).collect();
             return set_key(&document, mapping, setting, &Value::Object(parts));
         }
-        Some(node) if !parts.is_empty() && matches!(node.kind, NodeKind::Mapping { .. }) => {}
+        Some(node) if !parts.is_empty() && node.is_mapping() => {}
         _ => return set_key(&document, mapping, setting, to),
     }
     parts.into_iter().try_fold(text.to_owned(), |text, (key, value)| {

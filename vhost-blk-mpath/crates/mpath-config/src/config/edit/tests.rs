@@ -129,15 +129,6 @@ fn settings_that_need_a_restart_stay() {
 }
 
 #[test]
-fn a_list_that_ends_at_the_column_of_its_key_is_edited() {
-    let text = "disks:\n  - socket-path: /a\n    subsystem: nqn.a\n    paths: [\n      'tcp://h1',\n    ] # one\n    weight: 5\n";
-    let wanted = Config::parse(&text.replace("'tcp://h1',", "'tcp://h1', 'tcp://h2'").replace('5', "6")).unwrap();
-    let (edited, _) = edit(text, &wanted).unwrap();
-    assert_eq!(Config::parse(&edited).unwrap(), wanted);
-    assert!(edited.contains("    ] # one\n    weight: 6\n"), "{edited}");
-}
-
-#[test]
 fn what_the_edit_does_not_know_is_refused() {
     let text = TEXT
         .replace("policy: bdp", "policy: &p bdp")

@@ -221,14 +221,6 @@ proptest! {
 }
 
 #[test]
-fn lists_in_lists_are_refused_early() {
-    for text in ["[".repeat(5000), format!("a: {}{}", "[".repeat(5000), "]".repeat(5000))] {
-        assert_eq!(messages(&text).len(), 1);
-        assert_eq!(place_of(&text, "a"), None);
-    }
-}
-
-#[test]
 fn a_text_whose_aliases_multiply_is_refused_early() {
     let items = "tcp://a,".repeat(2000);
     let disk = format!("- &d {{socket-path: /s, subsystem: nqn.a, paths: [{items}]}}\n");
