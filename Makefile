@@ -91,8 +91,10 @@ images: ## build the fio guest from Debian's kernel, busybox and fio (cached by 
 demo: build images ## the main job: a guest on two paths, 30 ms into one of them, every policy live; a table per policy
 	scripts/demo
 
-test: images ## unit, property and integration tests, then guests with verification, with Linux and without
-	$(MAKE) --no-print-directory unit
+test: ## unit, property and integration tests, then guests with verification, with Linux and without
+	@scripts/deps.sh build guest
+	@# The guest is fetched while tests are built.
+	images/build >/dev/null & $(MAKE) --no-print-directory unit && wait $$!
 	@# On the programs of the tests: a release build would compile everything once more. Two guests at a time.
 	$(MAKE) --no-print-directory --jobs=2 --output-sync guest-test guest-unit MPATH_BIN=$(abspath $(or $(CARGO_TARGET_DIR),target))/debug
 

@@ -25,8 +25,18 @@ fn block(value: &Value) -> serde_yaml::Result<String> {
         }
         Value::String(text) if is_other_in_yaml_1_1(text) => Ok(format!("'{text}'\n")),
         // On one line, whatever the indentation.
-        Value::String(text) if text.contains('\n') => Ok(format!("{}\n", serde_json::json!(text))),
+        Value::String(text) if text.contains('\n') => {
+            Ok(serde_json::json!(text).to_string().chars().map(escaped).chain(["\n".into()]).collect())
+        }
         scalar => serde_yaml::to_string(scalar),
+    }
+}
+
+/// A character within double quotes. JSON leaves some as they are that YAML refuses or takes for the end of a line.
+fn escaped(c: char) -> String {
+    match c {
+        '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' => format!("\\u{:04x}", c as u32),
+        _ => c.into(),
     }
 }
 
@@ -137,6 +147,8 @@ mod tests {
     #[test]
     fn any_structure_and_any_text_is_read_again() {
         let texts = [
+            "\u{85}\n",
+            "\u{7f}\n\u{2028}",
             "a",
             "\u{e000}off\u{e000}",
             "two\nlines\n",

@@ -436,7 +436,7 @@ impl<R: Ring> Connection<R> {
     pub(crate) fn into_lost(self, ring: &mut R) -> (Completions, Option<R::Socket>) {
         assert!(self.is_quiescent(), "the kernel may still touch guest memory");
         let mut completions = self.deferred;
-        // Only now, as the kernel reports a reset once: an operation under way could take that report.
+        // Only now, as the kernel reports a reset once: an operation under way could take that report from the half-closed socket.
         let half_closes = self.closing == Some(CloseMode::HalfClose) && ring.end_sending(&self.socket);
         let half_closed = if half_closes {
             Some(self.socket)
