@@ -139,6 +139,8 @@ impl<E: Error, S, D> PathDriver<E, S, D> {
                 continue;
             }
             ending.close(host);
+            // Without an ending, the path may go on, or has ended.
+            is_new = true;
             if let Some((of, executed)) = fence.zip(confirmed) {
                 let now = host.now();
                 host.change_fences(|fences| fences.sockets_closed(now, of, executed));

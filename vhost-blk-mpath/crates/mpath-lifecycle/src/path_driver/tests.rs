@@ -22,6 +22,8 @@ struct Written {
     disks: Known,
     fences: Fences,
     now: Instant,
+    /// The sockets fail.
+    fails: bool,
 }
 
 impl IoThreads for Written {
@@ -62,7 +64,7 @@ impl PathSurroundings<Failed, &'static str, &'static str> for Written {
         _: &'s mut &'static str,
         _: impl FnOnce(&mut Vec<u8>),
     ) -> Result<Option<&'s [u8]>, Failed> {
-        Ok(None)
+        if self.fails { Err(Failed) } else { Ok(None) }
     }
 
     fn send_term_req(&mut self, _: &mut &'static str, _: &[u8]) {}
@@ -130,7 +132,7 @@ impl Rig {
         let (log, disks, fences) = (Vec::new(), Known::new(&[namespace()]), Fences::default());
         let mut driver = PathDriver::new(path);
         driver.connected(now, 0, "admin");
-        Self { now, driver, host: Written { log, disks, fences, now } }
+        Self { now, driver, host: Written { log, disks, fences, now, fails: false } }
     }
 
     fn live(settings: PathSettings) -> Self {
@@ -188,6 +190,17 @@ fn a_controller_is_shut_down_before_the_next_action() {
     // The fence has lifted at once, and nobody was told yet.
     assert!(rig.host.fences.poll_lifted().is_some());
     assert_eq!(rig.turn(), ["ask"]);
+}
+
+/// Whoever drives the path waits for sockets if it is not.
+#[test]
+fn the_end_of_a_controller_is_something_new() {
+    let mut rig = Rig::live(settings(1));
+    rig.driver.end(rig.now, &mut rig.host);
+    assert!(!rig.driver.has_ended(), "the controller is shut down");
+    rig.host.fails = true;
+    assert!(rig.driver.exchange(rig.now, &mut rig.host));
+    assert!(rig.driver.has_ended());
 }
 
 #[test]
