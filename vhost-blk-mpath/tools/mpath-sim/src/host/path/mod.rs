@@ -28,6 +28,8 @@ pub(crate) struct PathTask {
     pub(crate) own: Surroundings,
     /// The daemon ends.
     is_ending: bool,
+    /// Its task has ended, as all its controllers are shut down.
+    has_ended: bool,
     reports: VecDeque<PathEvent<ConnId>>,
     timer: TurnTimer,
 }
@@ -39,6 +41,7 @@ impl PathTask {
             driver: PathDriver::new(Path::new(now, id, epoch, Order::default(), plan.path_settings())),
             own: Surroundings::new(id, plan, rng),
             is_ending: false,
+            has_ended: false,
             reports: VecDeque::new(),
             timer: TurnTimer::new(Event::Path(usize::from(id.0))),
         }
@@ -156,10 +159,14 @@ impl PathTask {
             return;
         }
         self.take_reports(now);
-        let Self { driver, own, is_ending, timer, .. } = self;
+        let Self { driver, own, is_ending, has_ended, timer, .. } = self;
         let mut host = Turn { ctx, fences, disks, own };
         if *is_ending {
-            while driver.exchange(now, &mut host) {}
+            *has_ended = driver.has_ended();
+            // As the daemon's task does: nobody looks again until a socket or timeout is due.
+            while !*has_ended && driver.exchange(now, &mut host) {
+                *has_ended = driver.has_ended();
+            }
         } else {
             take_turn(now, driver, &mut host);
         }
@@ -186,7 +193,7 @@ impl PathTask {
 
     /// Whether all its controllers are shut down, once the daemon ends.
     pub(crate) fn has_ended(&self) -> bool {
-        self.driver.has_ended()
+        self.has_ended
     }
 
     /// Wakes the task once all I/O threads have answered its question.
