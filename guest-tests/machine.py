@@ -80,7 +80,7 @@ class Machine:
         started = self.launch()
         # Without KVM on a busy host, a kernel may measure its timers so wrongly that it never reaches init, which loads the disk's
         # driver.
-        if not self._has_init.wait(INIT_TIMEOUT) and any(line.startswith("[ ") for line in self._tail):
+        if not self._has_init.wait(INIT_TIMEOUT) and any(line.startswith("[ ") for line in list(self._tail)):
             print("guest: init did not start; the machine is started once more", file=sys.stderr, flush=True)
             self._end()
             started = self.launch()

@@ -114,6 +114,11 @@ pub(crate) fn word_or_number<'de, D: Deserializer<'de>, T: FromStr<Err: Display>
     deserializer.deserialize_any(TextVisitor { expected, takes_numbers: true, takes_truth: true, of: PhantomData })
 }
 
+/// The schema of `off` as YAML 1.1 reads it, for types that [`word_or_number`] reads.
+pub(crate) fn off_in_yaml_1_1() -> serde_json::Value {
+    serde_json::json!({"type": "boolean", "enum": [false]})
+}
+
 /// Implements `Serialize` by `Display` and `Deserialize` by `FromStr`.
 #[macro_export]
 macro_rules! text_serde {

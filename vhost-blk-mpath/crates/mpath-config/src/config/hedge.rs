@@ -7,7 +7,7 @@ use mpath_core::{Hedging, decimal_text, json_schema, parse_decimal};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::json;
 
-use crate::text::{ValueError, text_serde, word_or_number};
+use crate::text::{ValueError, off_in_yaml_1_1, text_serde, word_or_number};
 
 const HEDGE: &str = "off or a quantile from p50 to p99.9, such as p95 or p99.5";
 const BUDGET: &str = "a share of all reads from 0.1% to 5%, such as 5% or 0.5%";
@@ -111,9 +111,8 @@ json_schema!(
     Hedge,
     "Hedge",
     json!({
-        "type": "string",
         "description": "The reads that are hedged: `off`, or those slower than a quantile of recent reads, `p50` to `p99.9`.",
-        "pattern": r"^(off|p0*[5-9][0-9](\.[0-9])?)$",
+        "anyOf": [{"type": "string", "pattern": r"^(off|p0*[5-9][0-9](\.[0-9])?)$"}, off_in_yaml_1_1()],
         "examples": ["off", "p50", "p99.9"],
     })
 );

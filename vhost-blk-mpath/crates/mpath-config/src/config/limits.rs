@@ -15,7 +15,7 @@ use utoipa::openapi::schema::Schema;
 use utoipa::{PartialSchema, ToSchema};
 
 use super::time::Time;
-use crate::text::{ValueError, word_or_number};
+use crate::text::{ValueError, off_in_yaml_1_1, word_or_number};
 
 /// Requests per second: `off`, or 1 to 1,000,000,000.
 pub type LimitIops = PerSecond<false>;
@@ -154,6 +154,7 @@ impl<const BYTES: bool> PerSecond<BYTES> {
             "anyOf": [
                 {"type": "integer", "format": "int64", "minimum": range.start(), "maximum": range.end()},
                 {"type": "string", "pattern": format!("^(off|[0-9]+{unit})$")},
+                off_in_yaml_1_1(),
             ],
             "examples": ["off", range.start(), range.end(), range.end().to_string()],
         })

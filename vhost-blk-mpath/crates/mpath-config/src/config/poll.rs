@@ -8,7 +8,7 @@ use mpath_core::{json_schema, parse_time};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::json;
 
-use crate::text::{ValueError, word_or_number};
+use crate::text::{ValueError, off_in_yaml_1_1, word_or_number};
 
 /// The limit of `auto`, in microseconds: above twice the round trip of a network within a data centre.
 const AUTO_US: u16 = 200;
@@ -93,6 +93,7 @@ json_schema!(
         "anyOf": [
             {"type": "integer", "format": "int64", "minimum": 1, "maximum": MAX_US},
             {"type": "string", "pattern": r"^(off|auto|[1-9][0-9]{0,2}|1000|[0-9]+(\.[0-9]+)?\s*(us|ms))$"},
+            off_in_yaml_1_1(),
         ],
         "examples": ["off", "auto", 50],
     })
