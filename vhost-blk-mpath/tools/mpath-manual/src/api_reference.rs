@@ -135,7 +135,9 @@ fn form(schema: &Value) -> String {
         }
     }
     if let Some(words) = schema["enum"].as_array() {
-        return words.iter().map(|word| format!("`{}`", text_of(word))).collect::<Vec<_>>().join(", ");
+        // A word, or the `false` that YAML 1.1 makes of `off`.
+        let shown = |word: &Value| word.as_str().map_or_else(|| format!("`{word}`"), |word| format!("`{word}`"));
+        return words.iter().map(shown).collect::<Vec<_>>().join(", ");
     }
     if schema["type"] == "array" {
         return format!("list of {}", form(&schema["items"]));
