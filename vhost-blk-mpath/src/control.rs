@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use mpath_api::types::{
     self, ClearedFences, DiskFences, DiskState, EventKind, Events, FenceWaits, HedgeStatus, LimitStatus, MovedRequests,
     OpStats, Origin, PathAction, PathSharer, PathState, PathWindow, Reload, RemovedDisk, SchedulerDetail, SlowRequest,
-    Status, Upgrade, WaitsFor,
+    Status, TimeHistogram, Upgrade, WaitsFor,
 };
 use mpath_api_server::{AddPathError, Control, ControlError, DiskRef, PathRef};
 use mpath_config::{DiskConfig, LiveSettings, PathAddress, WaitFor, similar_name};
-use mpath_core::{DiskId, GroupStats, HedgeCounts, OpClass, PathId, PathStats};
+use mpath_core::{DiskId, GroupStats, HedgeCounts, HostStats, OpClass, PathId, PathStats};
 use mpath_lifecycle::NamespaceStatus;
 use reactor::IoThreadHandle;
 use tokio::sync::oneshot;
@@ -408,6 +408,20 @@ fn sharers(subsystem: &Subsystem, status: &PathStatus) -> Vec<PathSharer> {
     subsystem.disks.iter().skip(1).map(sharer).collect()
 }
 
+/// An I/O thread as the API shows it.
+fn describe_thread(index: u16, thread: &IoThreadHandle, host: &HostStats) -> types::IoThread {
+    let times = thread.processor_times();
+    let ms = |time: Duration| time.as_millis() as u64;
+    types::IoThread {
+        thread: index,
+        ran_ms: times.map(|times| ms(times.ran)),
+        processor_wait_ms: times.map(|times| ms(times.waited)),
+        stalls: host.stalls,
+        stalled_ms: ms(host.stalled),
+        lateness: TimeHistogram::from(&host.lateness),
+    }
+}
+
 /// A disk as the API shows it.
 fn describe(service: &Service, disk: &Disk, disk_state: DiskState, stats: Option<&GroupStats>) -> types::Disk {
     let subsystem = &service.subsystem;
@@ -422,6 +436,7 @@ fn describe(service: &Service, disk: &Disk, disk_state: DiskState, stats: Option
     let moved =
         |class| counted.map_or_else(MovedRequests::default, |stats| MovedRequests::of(&stats.failover_times, class));
     let polled: Duration = subsystem.threads().iter().filter(|_| owner.is_none()).map(IoThreadHandle::polled).sum();
+    let io_threads = subsystem.threads().iter().zip(counted.map_or(&[][..], |stats| &stats.host)).zip(0..);
     let hedging = counted.map_or_else(HedgeCounts::default, |stats| stats.hedging);
     types::Disk {
         name: disk.name().into(),
@@ -454,6 +469,7 @@ fn describe(service: &Service, disk: &Disk, disk_state: DiskState, stats: Option
             .and_then(|stats| stats.fence_waits.get(usize::from(disk.id.0)).copied())
             .map_or_else(FenceWaits::default, FenceWaits::from),
         polled_ms: polled.as_millis() as u64,
+        io_threads: io_threads.map(|((thread, host), index)| describe_thread(index, thread, host)).collect(),
         hedge: HedgeStatus {
             hedge: live.hedge.hedge,
             hedge_budget: live.hedge.budget,

@@ -14,6 +14,7 @@ mod disk;
 mod disk_files;
 mod events;
 mod host;
+mod host_stalls;
 mod io_threads;
 mod log;
 mod log_limit;

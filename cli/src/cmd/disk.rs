@@ -197,6 +197,10 @@ fn detail(disk: &Disk) -> String {
         let seconds = Duration::from_millis(disk.polled_ms).as_secs_f64();
         lines.push(("polling", format!("{seconds:.1} s of the I/O threads in total")));
     }
+    lines.extend(disk.io_threads.iter().filter(|thread| thread.stalls > 0).map(|of| {
+        let seconds = Duration::from_millis(of.stalled_ms).as_secs_f64();
+        ("host", format!("did not run I/O thread {} for {seconds:.1} s in total, {} times", of.thread, of.stalls))
+    }));
     lines.extend(disk.health.guest_errors.iter().map(|of| {
         ("guest errors", format!("{} of {}, reason {}, the last at {}", of.count, of.operation, of.reason, of.last_at))
     }));

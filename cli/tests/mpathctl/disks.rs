@@ -120,6 +120,17 @@ disks:
     ios: 40
     total-ms: 84060
   polled-ms: 1700
+  io-threads:
+  - thread: 0
+    ran-ms: 90500
+    processor-wait-ms: 120
+    stalls: 0
+    stalled-ms: 0
+  - thread: 1
+    ran-ms: 40000
+    processor-wait-ms: 2500
+    stalls: 3
+    stalled-ms: 2430
   hedge: 'off'
   hedge-budget: 5%
   hedgeable-reads: 9000
@@ -236,6 +247,7 @@ outstanding   0
 failovers     first requests that moved, by failure and I/O thread: 3, after 12.00 ms at the median, 304.00 ms at most
 fences        requests that waited: 40, 84.1 s in total
 polling       1.7 s of the I/O threads in total
+host          did not run I/O thread 1 for 2.4 s in total, 3 times
 "
     );
     let flags = ["--socket-path", "/tmp/s", "--subsystem", "nqn.a", "--path", "tcp://127.0.0.1"];

@@ -142,6 +142,7 @@ impl Control for Fake {
             first_moved: if name == "disk0" { data::first_moved() } else { MovedRequests::default() },
             fence_waits: if name == "disk0" { FenceWaits { ios: 40, total_ms: 84_060 } } else { FenceWaits::default() },
             polled_ms: if name == "disk0" { 1_700 } else { 0 },
+            io_threads: if name == "disk0" { data::io_threads() } else { vec![] },
             hedge: hedges[usize::from(name == "disk1")],
             path_counts: PathCounts {
                 total: paths.iter().filter(|path| path.disk == owner(name)).count() as u32,

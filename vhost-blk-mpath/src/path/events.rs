@@ -1,7 +1,7 @@
 //! Events of paths, for the API and the log.
 
 use std::fmt::Display;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mpath_api::types::{Controller, EventKind, PathState};
 use mpath_core::PathId;
@@ -14,7 +14,7 @@ use nvme_tls::psk::Suite;
 use crate::path::duplicate;
 use crate::subsystem::Subsystem;
 use crate::subsystem::error::PathError;
-use crate::subsystem::path_status;
+use crate::subsystem::path_status::{self, PathStatus};
 use crate::transport::connections::Connections;
 
 /// How the connections of a live path are secured.
@@ -193,7 +193,9 @@ impl Subsystem {
     }
 
     fn path_down(&self, path: PathId, kind: EventKind, error: &PathError, next: impl FnOnce(PathState) -> PathState) {
-        let text = error.to_string();
+        let keep_alive = self.state().path(path).and_then(PathStatus::keep_alive);
+        let silence = keep_alive.and_then(|keep_alive| self.stalls.silence(Instant::now(), keep_alive));
+        let text = format!("{error}{}", silence.unwrap_or_default());
         let mut update = false;
         self.path(path, |status| {
             update = status.state == PathState::Live || status.error_in_state() != Some(&text);

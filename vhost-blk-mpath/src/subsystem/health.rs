@@ -80,6 +80,10 @@ impl Subsystem {
         for path in &paths.held {
             add(Condition::Degraded, format!("{path}: {REMOVAL_HELD}"));
         }
+        // A starved host is no trouble of the paths, and has events of its own.
+        let of_host = self.stalls.starved(now);
+        let reasons_of_disk = reasons.len();
+        reasons.extend(of_host.map(|message| ConditionReason { condition: Condition::Degraded, message }));
         let conditions = || reasons.iter().map(|reason| reason.condition);
         let condition = worst(conditions());
         if let Some(backing) = disk.backing() {
@@ -94,7 +98,7 @@ impl Subsystem {
         let of_paths = |reason: &&ConditionReason| {
             matches!(reason.condition, Condition::Waiting | Condition::Degraded) && !paths.some_untried
         };
-        let trouble = reasons.iter().find(of_paths);
+        let trouble = reasons[..reasons_of_disk].iter().find(of_paths);
         let to_tell = trouble.map_or(Condition::Ok, |reason| reason.condition);
         if to_tell != history.told && !(trouble.is_none() && paths.some_untried) {
             history.told = to_tell;

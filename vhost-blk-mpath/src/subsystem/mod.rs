@@ -38,6 +38,7 @@ use crate::disk::settings::DiskSettings;
 use crate::disk::{Backing, Disk};
 use crate::disk_files::fence_record::FenceRecords;
 use crate::events::EventLog;
+use crate::host_stalls::HostStalls;
 use crate::io_threads::reports::Reports;
 use crate::io_threads::{barrier, injection};
 use crate::subsystem::error::HostError;
@@ -75,6 +76,7 @@ pub(crate) struct Subsystem {
     /// Signals that [`State::removed_by_operator`] has a new entry.
     pub(crate) operator_removals: Notify,
     pub(crate) events: Arc<EventLog>,
+    pub(crate) stalls: Arc<HostStalls>,
     state: Mutex<State>,
 }
 
@@ -155,6 +157,7 @@ impl Subsystem {
             changed: watch::Sender::new(()),
             operator_removals: Notify::new(),
             events,
+            stalls: Arc::clone(&common.stalls),
         }
     }
 
@@ -257,11 +260,13 @@ impl Subsystem {
         let group = Group::new(Instant::now(), config, &shared);
         let reports = Arc::clone(&self.reports);
         let report = Box::new(move |event| reports.send(event));
+        let stalls = Arc::clone(&self.stalls);
         IoThreadHandle::start(IoThreadConfig {
             name: format!("io{index}"),
             group,
             poll_limit: self.config.poll_us.limit(),
             report,
+            stalled: Box::new(move |stall| stalls.add(stall)),
         })
     }
 

@@ -236,6 +236,11 @@ impl PathStatus {
         })
     }
 
+    /// The keep-alive timeout of the path's controller, once that is known.
+    pub(crate) fn keep_alive(&self) -> Option<Duration> {
+        self.controller.as_ref().map(|controller| Duration::from_millis(controller.keep_alive_tmo_ms))
+    }
+
     /// Whether the path is live or may become live.
     fn is_expected(&self, was_live: bool) -> bool {
         match self.state {

@@ -207,3 +207,14 @@ fn an_operator_clears_what_a_guest_that_is_gone_has_left() {
     assert_eq!(Disk::connect_patiently(&daemon.socket()).write(0, 7), Status::Ok);
     assert_eq!(held_ms(&daemon), None);
 }
+
+#[test]
+fn a_request_that_waits_for_a_held_disk_waits_for_the_fence() {
+    let target = Target::start(1);
+    let daemon = after_a_killed_one(&target, SHORT);
+    let mut disk = Disk::connect(&daemon.socket());
+    assert_eq!(disk.read(0), 0);
+    let slow = daemon.api.slow(None).unwrap();
+    let longest = slow.iter().max_by_key(|of| of.total_us).unwrap();
+    assert!(longest.longest == "fence" && longest.stages.fence > Duration::from_millis(500), "{longest:?}");
+}

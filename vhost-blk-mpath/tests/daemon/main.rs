@@ -51,6 +51,7 @@ mod shutdown;
 mod slow;
 mod socket_access;
 mod socket_activation;
+mod stalled_host;
 mod start;
 mod statuses;
 mod support;

@@ -2,9 +2,9 @@
 
 use mpath_api::types::{
     AnaState, Condition, ConditionReason, Connection, Controller, DiscoveryController, DiscoveryState, Disk,
-    DiskFences, DiskHealth, DiskState, EventPath, FenceLift, FenceWaits, HedgeStatus, InheritedFence, Latency,
-    LimitStatus, MovedRequests, OpStats, Origin, Path, PathCounts, PathEstimate, PathFence, PathState, PathWindow,
-    QueueTurns, SchedulerDetail, Subflow, SubflowState, Tier, TimeHistogram,
+    DiskFences, DiskHealth, DiskState, EventPath, FenceLift, FenceWaits, HedgeStatus, InheritedFence, IoThread,
+    Latency, LimitStatus, MovedRequests, OpStats, Origin, Path, PathCounts, PathEstimate, PathFence, PathState,
+    PathWindow, QueueTurns, SchedulerDetail, Subflow, SubflowState, Tier, TimeHistogram,
 };
 use mpath_config::address::Transport;
 use mpath_config::{LimitsConfig, PathAddress, PolicyKind, SchedulerKind, SchedulerSpec, Weight};
@@ -62,6 +62,7 @@ pub(super) fn disk(name: &str) -> Disk {
         first_moved: MovedRequests::default(),
         fence_waits: FenceWaits::default(),
         polled_ms: 0,
+        io_threads: vec![],
         hedge: HedgeStatus::default(),
         path_counts: PathCounts { total: 1, expected: 1, usable: 1 },
     }
@@ -261,4 +262,11 @@ pub(super) fn scheduling() -> Vec<SchedulerDetail> {
 
 pub(super) fn weight(weight: u32) -> Weight {
     Weight::new(weight).unwrap()
+}
+
+/// Two I/O threads, of which the host did not always run the second.
+pub(super) fn io_threads() -> Vec<IoThread> {
+    let first = IoThread { ran_ms: Some(90_500), processor_wait_ms: Some(120), ..IoThread::default() };
+    let (ran_ms, processor_wait_ms) = (Some(40_000), Some(2_500));
+    vec![first, IoThread { thread: 1, ran_ms, processor_wait_ms, stalls: 3, stalled_ms: 2_430, ..IoThread::default() }]
 }

@@ -6,12 +6,13 @@
 //! paths sent. So the time since its last turn says nothing about any path: it is a *gap*. Silences, ages of reads and
 //! the I/O timeout count attention, which is time without gaps.
 //!
-//! The thread asks to be woken at a time ([`crate::Group::next_timeout`]). If a turn begins more than [`LATE`] after
+//! The thread asks to be woken at a time ([`crate::Waking::due`]). If a turn begins more than [`LATE`] after
 //! that, the time since the turn before is a gap, from [`BEFORE_DUE`] before it was due. The thread may have been right to sleep
 //! during a part of the gap, but cannot say which.
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
+
+use crate::spans::Spans;
 
 /// A thread that is woken this much too late did not look. Shorter delays are those of a busy host, and shorter than
 /// every deadline.
@@ -27,54 +28,34 @@ const GAPS_MAX: usize = 64;
 pub(crate) struct Attention {
     /// When the last turn began.
     last: Instant,
-    /// Begin and end of each gap, the latest at the back.
-    gaps: VecDeque<(Instant, Instant)>,
+    gaps: Spans,
 }
 
 impl Attention {
     pub(crate) fn new(now: Instant) -> Self {
-        Self { last: now, gaps: VecDeque::new() }
+        Self { last: now, gaps: Spans::new(GAPS_MAX) }
     }
 
-    /// Whether so much time has passed since the last turn that it may be a gap.
-    #[inline]
-    pub(crate) fn may_lapse(&self, now: Instant) -> bool {
-        self.last + LATE < now
-    }
-
-    /// Takes note of a turn that begins. `due`: when the thread asked to be woken; may be `None` unless
-    /// [`Attention::may_lapse`].
+    /// Takes note of a turn that begins. `due`: when the thread asked to be woken.
     #[inline]
     pub(crate) fn look(&mut self, now: Instant, due: Option<Instant>) {
         let last = std::mem::replace(&mut self.last, now);
         if due.is_some_and(|due| due + LATE < now) {
-            if self.gaps.len() == GAPS_MAX {
-                self.gaps.pop_front();
-            }
             let begin = due.and_then(|due| due.checked_sub(BEFORE_DUE)).map_or(last, |begin| begin.max(last));
-            self.gaps.push_back((begin, now));
+            self.gaps.add(begin, now);
         }
     }
 
     /// The attention from `from` until `now`.
     #[inline]
     pub(crate) fn between(&self, from: Instant, now: Instant) -> Duration {
-        (now - from).saturating_sub(self.gaps_since(from))
+        (now - from).saturating_sub(self.gaps.since(from))
     }
 
     /// When there will have been this much attention since `from`, if there is no gap until then.
     #[inline]
     pub(crate) fn after(&self, from: Instant, attention: Duration) -> Instant {
-        from + attention + self.gaps_since(from)
-    }
-
-    #[inline]
-    fn gaps_since(&self, from: Instant) -> Duration {
-        if self.gaps.back().is_none_or(|(_, end)| *end <= from) {
-            return Duration::ZERO;
-        }
-        let later = self.gaps.iter().rev().take_while(|(_, end)| from < *end);
-        later.map(|(begin, end)| *end - from.max(*begin)).sum()
+        from + attention + self.gaps.since(from)
     }
 }
 

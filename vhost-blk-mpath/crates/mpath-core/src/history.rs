@@ -9,6 +9,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::PathId;
+use crate::host_time::HostTime;
 
 /// How long a request was in each stage.
 // The sum is the time from submission to end.
@@ -40,15 +41,19 @@ pub struct Stages {
     /// Waited for the time of a retry.
     #[cfg_attr(feature = "api", serde(rename = "retry-us", with = "crate::us"), schema(value_type = u64))]
     pub retry: Duration,
-    /// In doubt: waited for a fence.
+    /// In doubt: waited for a fence. Or the request waited in its virtqueue while its disk was held.
     #[cfg_attr(feature = "api", serde(rename = "fence-us", with = "crate::us"), schema(value_type = u64))]
     pub fence: Duration,
+    /// In any of these stages, while this host did not run the I/O thread: the thread was stopped, or waited for a
+    /// processor. Times below 5 ms are not noticed.
+    #[cfg_attr(feature = "api", serde(rename = "host-us", default, with = "crate::us"), schema(value_type = u64))]
+    pub host: Duration,
 }
 
 impl Stages {
     /// Every stage with its name, in the order of a request.
     #[must_use]
-    pub fn named(&self) -> [(&'static str, Duration); 9] {
+    pub fn named(&self) -> [(&'static str, Duration); 10] {
         [
             ("limit", self.limit),
             ("no-path", self.no_path),
@@ -59,6 +64,7 @@ impl Stages {
             ("earlier-attempts", self.earlier_attempts),
             ("retry", self.retry),
             ("fence", self.fence),
+            ("host", self.host),
         ]
     }
 
@@ -202,6 +208,12 @@ impl History {
         Self { submitted_at: now, sent_at: now, paths: 0, paused: pauses, rare: None }
     }
 
+    /// Records that the request, submitted now, has waited in its virtqueue since `since`, because its disk was held.
+    pub(crate) fn was_held(&mut self, now: Instant, since: Instant, host: &HostTime) {
+        self.submitted_at = since;
+        self.leave(now, Phase::Fence, host);
+    }
+
     /// Records that the request leaves its queue for a path. `pauses` are those of its disk so far.
     #[inline]
     pub(crate) fn bound(&mut self, now: Instant, path: PathId, pauses: impl FnOnce() -> Pauses) {
@@ -235,8 +247,8 @@ impl History {
 
     /// Ends the present phase, because the request waits for another attempt. The times of the last attempt move to
     /// `earlier_attempts`.
-    pub(crate) fn leave(&mut self, now: Instant, phase: Phase) {
-        let mut rare = self.with_phase(now, phase);
+    pub(crate) fn leave(&mut self, now: Instant, phase: Phase, host: &HostTime) {
+        let mut rare = self.with_phase(now, phase, host);
         let Stages { send, path, .. } = rare.stages;
         rare.stages.earlier_attempts += send + path;
         (rare.stages.send, rare.stages.path) = (Duration::ZERO, Duration::ZERO);
@@ -249,8 +261,8 @@ impl History {
     }
 
     /// All stages of a request that ended in this phase. `pauses` are those of its disk so far.
-    pub(crate) fn stages(&self, now: Instant, phase: Phase, pauses: Pauses) -> Stages {
-        let mut stages = self.with_phase(now, phase).stages;
+    pub(crate) fn stages(&self, now: Instant, phase: Phase, pauses: Pauses, host: &HostTime) -> Stages {
+        let mut stages = self.with_phase(now, phase, host).stages;
         let paused = if phase == Phase::Queued { pauses.since(self.paused) } else { self.paused };
         stages.limit = Duration::from_micros(paused.limit_us.into()).min(stages.queue);
         stages.queue -= stages.limit;
@@ -260,34 +272,42 @@ impl History {
     }
 
     /// The stages until now, with the time in the latest phase.
-    fn with_phase(&self, now: Instant, phase: Phase) -> Rare {
+    fn with_phase(&self, now: Instant, phase: Phase, host: &HostTime) -> Rare {
         let mut rare = self.rare.as_deref().cloned().unwrap_or_default();
         let since = rare.since.unwrap_or(self.submitted_at);
         let kept_since = rare.kept_since.take();
         let stages = &mut rare.stages;
+        let mut stalled = Duration::ZERO;
+        // Adds a time to a stage, less what was the host's.
+        let mut add = |stage: &mut Duration, from: Instant, until: Instant| {
+            let of_host = host.stalled(from, until);
+            stalled += of_host;
+            *stage += (until - from).saturating_sub(of_host);
+        };
         match phase {
-            Phase::Queued => stages.queue += now - since,
-            Phase::Retry => stages.retry += now - since,
-            Phase::Fence => stages.fence += now - since,
+            Phase::Queued => add(&mut stages.queue, since, now),
+            Phase::Retry => add(&mut stages.retry, since, now),
+            Phase::Fence => add(&mut stages.fence, since, now),
             Phase::Flush { began } => {
-                stages.queue += began - since;
-                stages.path += now - began;
+                add(&mut stages.queue, since, began);
+                add(&mut stages.path, began, now);
             }
             Phase::Path { bound_at, issued_at } => {
-                stages.queue += bound_at - since;
+                add(&mut stages.queue, since, bound_at);
                 // An injection keeps a request from its bind on. What it keeps only from a later time is the answer, so
                 // the request was issued.
                 let was_issued = kept_since.is_none_or(|kept| kept > bound_at);
                 let on_path_until = kept_since.unwrap_or(now);
-                stages.injection += now - on_path_until;
+                add(&mut stages.injection, on_path_until, now);
                 if was_issued {
-                    stages.injection += issued_at - bound_at;
+                    add(&mut stages.injection, bound_at, issued_at);
                     let sent_at = self.sent_at.clamp(issued_at, on_path_until);
-                    stages.send += sent_at - issued_at;
-                    stages.path += on_path_until - sent_at;
+                    add(&mut stages.send, issued_at, sent_at);
+                    add(&mut stages.path, sent_at, on_path_until);
                 }
             }
         }
+        stages.host += stalled;
         rare.since = Some(now);
         rare
     }

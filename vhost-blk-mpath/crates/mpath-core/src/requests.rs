@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::failovers::Failover;
 use crate::history::{History, Pauses, Phase};
+use crate::host_time::HostTime;
 use crate::unflushed::CachePeriod;
 use crate::{DiskId, Epoch, FlowId, Io, IoError, Op, PathId, Tag};
 
@@ -185,9 +186,9 @@ impl Request {
     }
 
     /// Records in the history that the request leaves its state to wait for another attempt.
-    pub(crate) fn leaves_state(&mut self, now: Instant) {
+    pub(crate) fn leaves_state(&mut self, now: Instant, host: &HostTime) {
         let phase = self.phase(self.state);
-        self.history.leave(now, phase);
+        self.history.leave(now, phase, host);
     }
 
     /// The request in flight that was bound before this one.

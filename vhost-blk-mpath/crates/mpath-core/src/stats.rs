@@ -4,8 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::{
-    AnaStates, ClassPolicies, FailoverTimes, FenceWaits, LatencyCounts, OpClass, PathEstimate, PathId, SchedulerStats,
-    Times,
+    AnaStates, ClassPolicies, FailoverTimes, FenceWaits, HostStats, LatencyCounts, OpClass, PathEstimate, PathId,
+    SchedulerStats, Times,
 };
 
 /// Counters of one path and one operation class, of one group or merged over several.
@@ -209,6 +209,8 @@ pub struct GroupStats {
     pub failover_times: FailoverTimes,
     /// The waits for fences, by disk.
     pub fence_waits: Vec<FenceWaits>,
+    /// What this host has cost: one entry for each group.
+    pub host: Vec<HostStats>,
     /// The scheduler and its flows.
     pub scheduler: SchedulerStats,
     /// Counts of hedges.
@@ -232,6 +234,7 @@ impl GroupStats {
         for (mine, theirs) in self.fence_waits.iter_mut().zip(&other.fence_waits) {
             mine.merge(*theirs);
         }
+        self.host.extend_from_slice(&other.host);
         self.scheduler.merge(&other.scheduler);
         self.hedging.merge(other.hedging);
         for theirs in &other.paths {

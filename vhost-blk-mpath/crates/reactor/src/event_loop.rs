@@ -7,24 +7,39 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use mpath_core::{Stall, Waking};
+
 use crate::IoThreadMessage;
 use crate::io_thread::IoThread;
 use crate::polling::Polling;
+use crate::processor_times::WaitMeter;
 use crate::ring::{Event, Ring, Uring};
 use crate::ring_token::RingToken;
 use crate::runnable::Runnable;
 use crate::wake_channel::WakeReceiver;
 
+/// While requests are open, a turn comes at least this often. A thread that is woken later knows that it did not run.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Polling, waits for processors and stalls of one thread.
+pub(crate) struct Processors {
+    /// What decides about polling; `None`: the thread always sleeps.
+    pub(crate) polling: Option<(Polling, Runnable)>,
+    pub(crate) waits: WaitMeter,
+    /// Called with each stall of the thread. It must not block.
+    pub(crate) stalled: Box<dyn Fn(Stall) + Send>,
+}
+
 /// Runs until [`IoThreadMessage::End`] has been carried out. Returns whether writes that were given up may still
-/// be executed. Without `polling` the thread always sleeps.
+/// be executed.
 pub(crate) fn run(
     mut thread: IoThread<Uring>,
     inbox: &WakeReceiver<IoThreadMessage>,
-    mut polling: Option<(Polling, Runnable)>,
+    mut processors: Processors,
 ) -> bool {
     let mut events = Vec::with_capacity(256);
     while !thread.is_over() {
-        if let Err(error) = turn(&mut thread, inbox, &mut polling, &mut events) {
+        if let Err(error) = turn(&mut thread, inbox, &mut processors, &mut events) {
             // No single operation fails like this, so the ring itself is unusable. Without it, the thread's guests
             // would wait for ever.
             panic!("io_uring failed under load: {error}");
@@ -41,12 +56,12 @@ pub(crate) fn watch(ring: &mut Uring, inbox: &WakeReceiver<IoThreadMessage>) -> 
 fn turn(
     thread: &mut IoThread<Uring>,
     inbox: &WakeReceiver<IoThreadMessage>,
-    polling: &mut Option<(Polling, Runnable)>,
+    processors: &mut Processors,
     events: &mut Vec<Event>,
 ) -> io::Result<()> {
     let begun = Instant::now();
-    let timeout = thread.next_timeout();
-    let now = match polling {
+    let timeout = due(thread, begun);
+    let now = match &mut processors.polling {
         _ if timeout.is_some_and(|timeout| timeout <= begun) => {
             // No idle time: the thread neither polls nor sleeps.
             thread.ring().turn(Some(Duration::ZERO), events)?;
@@ -60,7 +75,10 @@ fn turn(
         }
         None => wait(thread, begun, timeout, Duration::ZERO, events)?,
     };
-    thread.begin_turn(now);
+    let processor_wait = processors.waits.waited(now);
+    if let Some(stall) = thread.begin_turn(now, Waking { idle_since: begun, due: timeout, processor_wait }) {
+        (processors.stalled)(stall);
+    }
     for event in events.drain(..) {
         if RingToken::decode(event.token) != RingToken::Inbox {
             thread.on_event(now, event)?;
@@ -75,6 +93,12 @@ fn turn(
         }
     }
     thread.finish_turn(now)
+}
+
+/// When the next turn has to come, even without an event.
+fn due(thread: &IoThread<Uring>, now: Instant) -> Option<Instant> {
+    let look_at = thread.has_open().then(|| now + LOOK_EVERY);
+    thread.next_timeout().into_iter().chain(look_at).min()
 }
 
 /// Waits for events or requests: at first by polling, for at most `poll_time`, and then asleep. Returns the time.
@@ -118,20 +142,37 @@ mod tests {
     use crate::DiskQueues;
     use crate::testing::{DISK, FLOW, Guest};
 
-    /// If the guest had to kick, the ring would report an event.
-    #[test]
-    fn the_loop_finds_requests_without_a_kick() {
+    /// A thread without a path, and the guest of its virtqueue.
+    fn thread() -> (IoThread<Uring>, Guest) {
         let now = Instant::now();
         let group = Group::new(now, GroupConfig::default(), &[SharedDisk::default()]);
         let mut io = IoThread::new(Uring::new().unwrap(), group, Box::new(drop));
         let queues = std::sync::Arc::new(DiskQueues::new(0, now));
         let added = IoThreadMessage::AddDisk { disk: DISK, name: "disk".into(), block_size_bytes: 4096, queues };
         io.handle(now, added).unwrap();
-        let mut guest = Guest::new();
+        let guest = Guest::new();
         let queue = Box::new(guest.queue());
         io.handle(now, IoThreadMessage::StartQueue { disk: DISK, flow: FLOW, queue }).unwrap();
-        io.start_polling();
+        (io, guest)
+    }
+
+    /// So the thread knows that it was woken late.
+    #[test]
+    fn a_turn_comes_soon_while_requests_are_open() {
+        let (mut io, mut guest) = thread();
+        let now = Instant::now();
+        assert_eq!(due(&io, now), None);
+        guest.write(0, 4096);
         io.finish_turn(now).unwrap();
+        assert_eq!(due(&io, now), Some(now + LOOK_EVERY));
+    }
+
+    /// If the guest had to kick, the ring would report an event.
+    #[test]
+    fn the_loop_finds_requests_without_a_kick() {
+        let (mut io, mut guest) = thread();
+        io.start_polling();
+        io.finish_turn(Instant::now()).unwrap();
         let mut events = Vec::new();
         thread::scope(|scope| {
             scope.spawn(|| {

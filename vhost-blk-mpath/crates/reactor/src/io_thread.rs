@@ -16,7 +16,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-use mpath_core::{Action, DiskId, FlowId, Group, GroupStats, IoError, Outcome, PathId, Tag};
+use mpath_core::{Action, DiskId, FlowId, Group, GroupStats, IoError, Outcome, PathId, Stall, Tag, Waking};
 use nvme_tcp::host::{IoCommand, SubmitError};
 use vhost_user_blk::{Op, Queue, any_memory_fault};
 
@@ -152,15 +152,21 @@ impl<R: Ring> IoThread<R> {
         self.queues.values().any(|slot| slot.disk == disk && slot.queue.has_faulted())
     }
 
+    /// Whether requests of guests are open.
+    pub(crate) fn has_open(&self) -> bool {
+        self.group.open() > 0
+    }
+
     /// Whether writes that were given up may still be executed.
     #[must_use]
     pub fn has_writes_in_doubt(&self) -> bool {
         self.requests.has_writes_in_doubt()
     }
 
-    /// Begins a turn, before its events and messages. So the group knows when the thread stood still.
-    pub fn begin_turn(&mut self, now: Instant) {
-        self.group.begin_turn(now);
+    /// Begins a turn, before its events and messages. Returns the time for which this host did not run the thread, if that was
+    /// 5 ms or more.
+    pub fn begin_turn(&mut self, now: Instant, waking: Waking) -> Option<Stall> {
+        self.group.begin_turn(now, waking)
     }
 
     /// Ends a turn, after all its events and messages.

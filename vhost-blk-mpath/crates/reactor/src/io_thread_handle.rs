@@ -7,16 +7,17 @@ use std::time::{Duration, Instant};
 
 use mpath_core::{
     Association, ClassPolicies, DiskId, FlowId, Group, GroupStats, Hedging, Injection, OpClass, PathId, SchedulerSpec,
-    SlowRequest,
+    SlowRequest, Stall,
 };
 use mpath_lifecycle::ThreadMessage;
 use sandbox::{RestrictError, ThreadKind, restrict_thread};
 use vhost_user_blk::Queue;
 
 use crate::disk_queues::DiskQueues;
-use crate::event_loop;
+use crate::event_loop::{self, Processors};
 use crate::io_thread::IoThread;
 use crate::polling::{PolledTime, Polling};
+use crate::processor_times::{ProcessorTimes, Schedstat, WaitMeter};
 use crate::ring::{RingError, Uring};
 use crate::runnable::Runnable;
 use crate::shutdown::ThreadsShutdown;
@@ -34,6 +35,8 @@ pub struct IoThreadConfig {
     pub poll_limit: Duration,
     /// Called from the I/O thread. It must not block.
     pub report: Box<dyn Fn(PathEvent) + Send>,
+    /// Called from the I/O thread after each time for which this host did not run it. It must not block.
+    pub stalled: Box<dyn Fn(Stall) + Send>,
 }
 
 /// Why an I/O thread cannot be started.
@@ -77,6 +80,7 @@ fn polling(limit: Duration, polled: Arc<PolledTime>) -> Option<(Polling, Runnabl
 pub struct IoThreadHandle {
     inbox: WakeSender<IoThreadMessage>,
     polled: Arc<PolledTime>,
+    schedstat: Arc<Schedstat>,
     thread: Mutex<Option<JoinHandle<bool>>>,
 }
 
@@ -106,14 +110,16 @@ impl IoThreadHandle {
             let ring = Uring::new().map_err(StartError::from).and_then(|mut ring| {
                 event_loop::watch(&mut ring, &receiver)?;
                 let polling = polling(config.poll_limit, of_thread);
+                let schedstat = Arc::new(Schedstat::of_this_thread());
                 restrict_thread(ThreadKind::Io)?;
-                Ok((ring, polling))
+                Ok((ring, polling, schedstat))
             });
             match ring {
-                Ok((ring, polling)) => {
-                    drop(ready.send(Ok(())));
+                Ok((ring, polling, schedstat)) => {
+                    drop(ready.send(Ok(Arc::clone(&schedstat))));
                     let thread = IoThread::new(ring, config.group, config.report);
-                    event_loop::run(thread, &receiver, polling)
+                    let waits = WaitMeter::new(Instant::now(), schedstat);
+                    event_loop::run(thread, &receiver, Processors { polling, waits, stalled: config.stalled })
                 }
                 Err(error) => {
                     drop(ready.send(Err(error)));
@@ -122,7 +128,7 @@ impl IoThreadHandle {
             }
         })?;
         match started.recv() {
-            Ok(Ok(())) => Ok(Self { inbox, polled, thread: Mutex::new(Some(thread)) }),
+            Ok(Ok(schedstat)) => Ok(Self { inbox, polled, schedstat, thread: Mutex::new(Some(thread)) }),
             Ok(Err(error)) => Err(error),
             Err(mpsc::RecvError) => Err(StartError::Thread(io::Error::other("the thread ended while starting"))),
         }
@@ -248,6 +254,12 @@ impl IoThreadHandle {
         self.polled.get()
     }
 
+    /// The processor time of the thread; `None` if the kernel does not count it, or the thread has ended.
+    #[must_use]
+    pub fn processor_times(&self) -> Option<ProcessorTimes> {
+        self.schedstat.read()
+    }
+
     /// Calls `reply` from the I/O thread with an explanation for a disk. Never calls it if the thread has ended.
     pub fn explain(&self, disk: DiskId, reply: Box<dyn FnOnce(ThreadExplanation) + Send>) {
         self.send(IoThreadMessage::Explain { disk, reply });
@@ -329,9 +341,14 @@ mod tests {
         let mut group = Group::new(Instant::now(), GroupConfig::default(), &[SharedDisk::default()]);
         group.add_path(PathId(0), PathConfig::default());
         let report = Box::new(|_: PathEvent| {});
-        let thread =
-            IoThreadHandle::start(IoThreadConfig { name: "io-test".into(), group, poll_limit: Duration::ZERO, report })
-                .unwrap();
+        let thread = IoThreadHandle::start(IoThreadConfig {
+            name: "io-test".into(),
+            group,
+            poll_limit: Duration::ZERO,
+            report,
+            stalled: Box::new(drop),
+        })
+        .unwrap();
         thread.add_disk(DISK, "disk".into(), 4096, Arc::new(DiskQueues::new(0, Instant::now())));
         thread
     }

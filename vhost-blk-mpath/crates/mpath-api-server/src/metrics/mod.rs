@@ -17,7 +17,7 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use hyper::body::Frame;
-use mpath_api::types::{DiscoveryController, Path, SchedulerDetail, Status};
+use mpath_api::types::{DiscoveryController, IoThread, Path, SchedulerDetail, Status};
 use prometheus_client::encoding::prometheus_text::CONTENT_TYPE;
 
 use self::metric::{Labels, Metric, with};
@@ -68,7 +68,10 @@ fn exposition(
     // The disk that has the paths has the counts of all disks over them.
     let mut with_paths = disks.clone();
     with_paths.retain(|disk| disk.shares_paths_of.is_none());
+    let mut io_threads = Vec::new();
     for disk in &with_paths {
+        let of_thread = |of: &IoThread| with(&of_disk(&disk.name), "thread", of.thread);
+        io_threads.extend(disk.io_threads.iter().map(|of| (of_thread(of), *of)));
         for (class, moved) in [("read", disk.moved_reads), ("write", disk.moved_writes)] {
             failovers.push((with(&of_disk(&disk.name), "class", class), moved));
         }
@@ -89,6 +92,7 @@ fn exposition(
         .chain(metrics_of(tables::DISKS, labelled(disks, |disk| of_disk(&disk.name))))
         .chain(metrics_of(tables::GUEST_ERRORS, errors))
         .chain(metrics_of(tables::WITH_PATHS, labelled(with_paths, |disk| of_disk(&disk.name))))
+        .chain(metrics_of(tables::IO_THREADS, io_threads))
         .chain(metrics_of(tables::FAILOVERS, failovers))
         .chain(metrics_of(tables::SCHEDULING, labelled(scheduling, |of| of_disk(&of.disk))))
         .chain(metrics_of(tables::VIRTQUEUES, queues))

@@ -6,8 +6,8 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use mpath_api::types::{
-    AnaState, Condition, DiscoveryController, DiscoveryState, Disk, GuestErrorCount, MovedRequests, OpStats, Path,
-    PathState, QueueTurns, SchedulerDetail, Status, Tier,
+    AnaState, Condition, DiscoveryController, DiscoveryState, Disk, GuestErrorCount, IoThread, MovedRequests, OpStats,
+    Path, PathState, QueueTurns, SchedulerDetail, Status, Tier,
 };
 use mpath_config::address::Transport;
 
@@ -81,6 +81,25 @@ pub(super) const WITH_PATHS: &[Metric<Disk>] = &[
         "Time until the first request moved to another path, for each failure of a path in each I/O thread",
         |disk| disk.first_moved.histogram,
     ),
+];
+
+/// By `disk` and `thread`, for disks with paths of their own.
+pub(super) const IO_THREADS: &[Metric<IoThread>] = &[
+    counter(
+        "io_thread_running_seconds_total",
+        "Time that the I/O thread ran; 0 if the kernel does not count it",
+        |of| Duration::from_millis(of.ran_ms.unwrap_or(0)).into(),
+    ),
+    counter(
+        "io_thread_processor_wait_seconds_total",
+        "Time that the I/O thread waited for a processor (run-queue wait); 0 if the kernel does not count it",
+        |of| Duration::from_millis(of.processor_wait_ms.unwrap_or(0)).into(),
+    ),
+    counter("io_thread_stalls_total", "Times of 5 ms and more in which the host did not run the I/O thread", |of| {
+        of.stalls.into()
+    }),
+    counter("io_thread_stalled_seconds_total", "Sum of these times", |of| Duration::from_millis(of.stalled_ms).into()),
+    times("io_thread_lateness_seconds", "How late the I/O thread was woken by its timers", |of| of.lateness),
 ];
 
 /// By `disk` and `class`, for disks with paths of their own. They count for every disk over the paths.

@@ -61,6 +61,14 @@ pub(crate) fn one() -> Known {
     disk.first_moved = disk.moved_reads;
     disk.fence_waits = FenceWaits { ios: 4, total_ms: 8_400 };
     disk.polled_ms = 1_700;
+    disk.io_threads = vec![IoThread {
+        thread: 1,
+        ran_ms: Some(90_500),
+        processor_wait_ms: Some(2_500),
+        stalls: 3,
+        stalled_ms: 1_250,
+        lateness: histogram(),
+    }];
     (disk.health.condition, disk.health.outstanding) = (Condition::Failing, 8);
     let (operation, reason) = (GuestOperation::Write, GuestErrorReason::NoPath);
     disk.health.guest_errors = vec![GuestErrorCount { operation, reason, count: 9, last_at: String::new() }];

@@ -164,6 +164,7 @@ impl Control for Fake {
             first_moved: MovedRequests::default(),
             fence_waits: FenceWaits::default(),
             polled_ms: 0,
+            io_threads: vec![],
             hedge: HedgeStatus {
                 hedge: live[owner_index(index)].hedge.hedge,
                 hedge_budget: live[owner_index(index)].hedge.budget,

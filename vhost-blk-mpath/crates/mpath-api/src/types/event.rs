@@ -140,6 +140,8 @@ pub enum EventKind {
     DiskDegraded,
     /// A disk that was failing, waiting or degraded has all its paths.
     DiskOk,
+    /// This host did not run the daemon for 100 ms or more. Told every ten seconds at most.
+    HostStalled,
     /// Connections of a path fell back to plain TCP.
     MptcpFallback,
     /// MPTCP connections of a path have a new subflow.
@@ -231,6 +233,7 @@ impl EventKind {
             | Self::DiskNotAdded
             | Self::DiskDegraded
             | Self::MediumError
+            | Self::HostStalled
             | Self::UpgradeFailed
             | Self::ConfigNotReloaded => Severity::Warning,
             _ => Severity::Info,
@@ -267,6 +270,7 @@ impl fmt::Display for EventKind {
             Self::DiskWaiting => "disk-waiting",
             Self::DiskDegraded => "disk-degraded",
             Self::DiskOk => "disk-ok",
+            Self::HostStalled => "host-stalled",
             Self::MptcpFallback => "mptcp-fallback",
             Self::SubflowUp => "subflow-up",
             Self::SubflowDown => "subflow-down",
@@ -324,6 +328,7 @@ mod tests {
             EventKind::DiskWaiting,
             EventKind::DiskDegraded,
             EventKind::DiskOk,
+            EventKind::HostStalled,
             EventKind::MptcpFallback,
             EventKind::SubflowUp,
             EventKind::SubflowDown,

@@ -143,11 +143,33 @@ pub struct Disk {
     /// for every disk over them.
     #[serde(default)]
     pub polled_ms: u64,
+    /// The I/O threads, and what this host gives them. Empty for a disk that shares paths, and before the first path is live.
+    #[serde(default)]
+    pub io_threads: Vec<IoThread>,
     /// How slow reads are hedged. The disk that has the paths counts the reads of every disk over them.
     #[serde(flatten)]
     pub hedge: HedgeStatus,
     /// Numbers of paths, which may be another disk's.
     pub path_counts: PathCounts,
+}
+
+/// An I/O thread since its start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct IoThread {
+    /// The thread's number, from 0.
+    pub thread: u16,
+    /// The time that the thread ran on a processor. `null` if the kernel does not count it.
+    pub ran_ms: Option<u64>,
+    /// The time that the thread waited for a processor, as the kernel counts it: the run-queue wait.
+    pub processor_wait_ms: Option<u64>,
+    /// How often this host did not run the thread for 5 ms or more: the thread was stopped, or waited for a processor.
+    pub stalls: u64,
+    /// The sum of these times.
+    pub stalled_ms: u64,
+    /// How late the thread was woken by its timers, for `/metrics`. The JSON does not have it.
+    #[serde(skip)]
+    pub lateness: TimeHistogram,
 }
 
 /// The paths of a disk, counted.

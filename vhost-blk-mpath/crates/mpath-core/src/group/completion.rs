@@ -138,7 +138,7 @@ impl Group {
             }
             Outcome::Lost { indeterminate: true } if request.io.op.is_mutating() => {
                 request.failovers += 1;
-                request.leaves_state(now);
+                request.leaves_state(now, &self.host_time);
                 request.state = State::Fenced;
                 self.paths[path.index()].fenced.push((epoch, tag));
             }
@@ -258,7 +258,7 @@ impl Group {
         if request.state == State::Queued {
             request.history.left_queue(now, || self.scheduler.pauses(now, request.io.disk));
         }
-        request.leaves_state(now);
+        request.leaves_state(now, &self.host_time);
         request.state = State::Backoff;
         self.backoff += 1;
         self.timers.set(now, delay.min(CONTROLLER_DELAY_MAX), Due::Retry(tag));
@@ -284,7 +284,7 @@ impl Group {
     /// Puts a request back at the front of its flow.
     pub(super) fn requeue(&mut self, now: Instant, tag: Tag) {
         let request = &mut self.requests[tag];
-        request.leaves_state(now);
+        request.leaves_state(now, &self.host_time);
         request.state = State::Queued;
         let io = request.io;
         request.history.queued_again(self.scheduler.pauses(now, io.disk));

@@ -38,6 +38,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::attention::Attention;
+use crate::host_time::HostTime;
 use crate::late_answers::LateAnswers;
 use crate::path::Path;
 use crate::policy::{ActivePolicies, Candidate};
@@ -140,6 +141,7 @@ pub struct Group {
     backoff: u64,
     failover_times: FailoverTimes,
     attention: Attention,
+    host_time: HostTime,
     late_answers: LateAnswers,
     /// The suspect paths, as a set.
     suspects: u64,
@@ -221,6 +223,7 @@ impl Group {
             backoff: 0,
             failover_times: FailoverTimes::default(),
             attention: Attention::new(now),
+            host_time: HostTime::new(now),
             late_answers: LateAnswers::default(),
             suspects: 0,
             watch_at: None,

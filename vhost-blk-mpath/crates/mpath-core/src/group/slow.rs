@@ -26,13 +26,23 @@ impl Group {
             io,
             sector: None,
             total,
-            stages: history.stages(now, request.phase(request.ended_in), self.scheduler.pauses(now, io.disk)),
+            stages: history.stages(
+                now,
+                request.phase(request.ended_in),
+                self.scheduler.pauses(now, io.disk),
+                &self.host_time,
+            ),
             path: (has_path && !self.fans_out(io.op)).then_some(request.path),
             paths: history.paths,
             attempts: u32::from(has_path) * (1 + request.retries + request.failovers + request.recalls),
             result,
         };
         self.slow.record(now, slow);
+    }
+
+    /// Records that a request, submitted now, has waited in its virtqueue since `since`, because its disk was held.
+    pub fn was_held(&mut self, now: Instant, tag: Tag, since: Instant) {
+        self.requests[tag].history.was_held(now, since, &self.host_time);
     }
 
     /// The slowest requests of the last five minutes: at most 16 of each 10 s, in no order.

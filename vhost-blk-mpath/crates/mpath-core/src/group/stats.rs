@@ -16,6 +16,7 @@ impl Group {
             backoff: self.backoff,
             failover_times: self.failover_times.clone(),
             fence_waits: self.disks.iter().map(|disk| disk.fence_waits).collect(),
+            host: vec![self.host_time.stats().clone()],
             scheduler: self.scheduler.stats(now),
             hedging: self.hedges.counts(),
             paths: all

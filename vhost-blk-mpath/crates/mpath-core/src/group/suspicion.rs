@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 use super::Group;
 use crate::overdue_reads::size;
 use crate::silence::LastLatency;
-use crate::{DiskId, Epoch, OpClass, Outcome, PathId};
+use crate::{DiskId, Epoch, OpClass, Outcome, PathId, Stall, Waking};
 
 impl Group {
-    /// Begins a turn of the driver. Call it before anything else in the turn.
-    pub fn begin_turn(&mut self, now: Instant) {
-        // The group has not changed since the turn before, so the thread asked to be woken at this time.
-        let due = if self.attention.may_lapse(now) { self.next_timeout() } else { None };
-        self.attention.look(now, due);
+    /// Begins a turn of the driver. Call it before anything else in the turn. Returns the time for which this host did not
+    /// run the driver before the turn, if that was 5 ms or more.
+    pub fn begin_turn(&mut self, now: Instant, waking: Waking) -> Option<Stall> {
+        self.attention.look(now, waking.due);
+        self.host_time.look(now, waking)
     }
 
     /// Takes a sign of life of a live path that ends no request of the group: data of a request under way, or answers

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use mpath_core::{
     Action, AnaState, Association, Direction, DiskId, Epoch, FlowId, Group, GroupConfig, Injection, Io, IoError,
-    Limits, Op, Outcome, PathConfig, PathId, PolicyKind, SharedDisk, SlowRequest, Tag, Window,
+    Limits, Op, Outcome, PathConfig, PathId, PolicyKind, RetryCause, SharedDisk, SlowRequest, Tag, Waking, Window,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -263,4 +263,54 @@ fn an_injected_delay_is_found_among_ordinary_requests() {
     assert!(slow >= 99, "{slow} of 100");
     let kept = t.group.slow_requests(t.now).filter(|of| of.stages.longest() == "injection").count();
     assert!(kept >= 99, "{kept} of 100 are still known");
+}
+
+/// A turn of the driver that begins after `time`, though the driver wanted to be woken after `due`.
+fn turn_after(t: &mut Test, due: Duration, time: Duration) {
+    let idle_since = t.now;
+    t.now += time;
+    t.group.begin_turn(t.now, Waking { idle_since, due: Some(idle_since + due), processor_wait: Duration::ZERO });
+}
+
+#[test]
+fn a_host_that_stands_still_is_no_slow_path() {
+    let mut t = Test::new();
+    t.submit(0, Op::Read);
+    turn_after(&mut t, 50 * MS, 850 * MS);
+    assert_eq!(t.complete(P0, 0, Outcome::Success), [ok(0)]);
+    assert_eq!(t.stages_ms(0), [("path", 50), ("host", 800)]);
+    t.submit(0, Op::Read);
+    t.pass(30 * MS);
+    t.complete(P0, 0, Outcome::Success);
+    assert_eq!(t.stages_ms(0), [("path", 30)], "the stall was before it");
+}
+
+/// The stall is in an earlier attempt, and in the wait for the next one.
+#[test]
+fn a_host_that_stands_still_is_to_blame_in_every_stage() {
+    let mut t = Test::new();
+    t.submit(0, Op::Read);
+    turn_after(&mut t, 50 * MS, 250 * MS);
+    let retry = Outcome::Retry { after: 100 * MS, cause: RetryCause::NotExecuted };
+    assert_eq!(t.complete(P0, 0, retry), []);
+    turn_after(&mut t, 100 * MS, 400 * MS);
+    let issued = t.actions();
+    let [Action::Issue { path, .. }] = issued[..] else { panic!("{issued:?}") };
+    t.pass(5 * MS);
+    assert_eq!(t.complete(path, 0, Outcome::Success), [ok(0)]);
+    assert_eq!(t.stages_ms(0), [("path", 5), ("earlier-attempts", 50), ("retry", 100), ("host", 500)]);
+}
+
+#[test]
+fn a_request_that_waited_in_its_virtqueue_waited_for_the_fence() {
+    let mut t = Test::new();
+    let held_since = t.now;
+    t.now += 11_000 * MS;
+    let io = Io { tag: Tag(0), op: Op::Read, bytes: 4096, disk: DiskId(0), flow: FlowId(0), fua: false };
+    t.group.submit(t.now, io);
+    t.group.was_held(t.now, Tag(0), held_since);
+    assert_eq!(t.actions(), [issue(P0, 0)]);
+    t.now += 30 * MS;
+    assert_eq!(t.complete(P0, 0, Outcome::Success), [ok(0)]);
+    assert_eq!(t.stages_ms(0), [("path", 30), ("fence", 11_000)]);
 }

@@ -342,3 +342,33 @@ fn a_connection_that_is_reset_while_it_closes_does_not_drain() {
     }
     assert!(!half_closes(0, 0, true), "the controller closed first");
 }
+
+#[test]
+fn a_thread_is_woken_for_the_timeouts_of_its_group() {
+    let mut test = Test::new();
+    let config = GroupConfig { no_path_timeout: Some(Duration::from_secs(5)), ..GroupConfig::default() };
+    test.thread.group = Group::new(test.now, config, &[SharedDisk::default()]);
+    assert_eq!(test.thread.next_timeout(), None);
+    let _guest = test.start();
+    assert_eq!(test.thread.next_timeout(), Some(test.now + Duration::from_secs(5)));
+}
+
+#[test]
+fn requests_have_waited_since_a_held_disk_had_them() {
+    let (mut test, mut guest) = Test::with_guest();
+    test.thread.handle(test.now, IoThreadMessage::SuspendDisk(DISK)).unwrap();
+    let held_since = |test: &Test| test.thread.queues[&FLOW].held_since;
+    test.thread.fetch(test.now);
+    assert_eq!(held_since(&test), None, "nothing waits");
+    guest.write(0, 4096);
+    test.now += Duration::from_secs(1);
+    test.thread.fetch(test.now);
+    let since = held_since(&test);
+    assert_eq!(since, Some(test.now));
+    test.now += Duration::from_secs(5);
+    test.thread.fetch(test.now);
+    assert_eq!(held_since(&test), since);
+    test.thread.handle(test.now, IoThreadMessage::ResumeDisk(DISK)).unwrap();
+    test.thread.fetch(test.now);
+    assert_eq!((held_since(&test), test.thread.group.open()), (None, 1));
+}

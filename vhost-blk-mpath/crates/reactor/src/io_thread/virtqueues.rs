@@ -30,6 +30,8 @@ pub(super) struct QueueSlot {
     /// Whether the device asks the guest to kick when it queues a request. Kicks may come without this.
     pub(super) has_notifications: bool,
     pub(super) times: QueueTimes,
+    /// Since when requests wait in the ring, because the disk is held.
+    pub(super) held_since: Option<Instant>,
     /// Whether nothing was fetched since the start. Requests may have waited since the virtqueue's last run.
     pub(super) is_new: bool,
 }
@@ -91,6 +93,7 @@ impl<R: Ring> IoThread<R> {
             kicked: true,
             has_notifications: false,
             times,
+            held_since: None,
             is_new: true,
         };
         let before = self.queues.insert(flow, slot);
@@ -146,6 +149,9 @@ impl<R: Ring> IoThread<R> {
         for &flow in &self.active {
             let slot = self.queues.get_mut(&flow).expect("an active virtqueue is in the map");
             if self.some_held && self.disks.get(&slot.disk).is_some_and(DiskState::is_held) {
+                if slot.queue.to_resubmit() > 0 || slot.queue.has_available() {
+                    slot.held_since.get_or_insert(now);
+                }
                 continue;
             }
             let stopping = slot.stopping.is_some();
@@ -163,6 +169,7 @@ impl<R: Ring> IoThread<R> {
             if std::mem::take(&mut slot.kicked) {
                 slot.queue.clear_kick();
             }
+            let held_since = slot.held_since.take();
             loop {
                 loop {
                     let is_resubmitted = slot.queue.to_resubmit() > 0;
@@ -190,6 +197,9 @@ impl<R: Ring> IoThread<R> {
                     let io = Io { tag, ..io };
                     usdt::fetched(&io);
                     self.group.submit_queued_since(now, since, io);
+                    if let Some(since) = held_since {
+                        self.group.was_held(now, tag, since);
+                    }
                 }
                 if stopping || self.is_polling {
                     break;

@@ -26,7 +26,13 @@ impl Rig {
         group.add_path(PATH, PathConfig::default());
         let (report, events) = mpsc::channel();
         let report = Box::new(move |event: PathEvent| drop(report.send(event)));
-        let config = IoThreadConfig { name: "io-test".into(), group, poll_limit: Duration::from_micros(200), report };
+        let config = IoThreadConfig {
+            name: "io-test".into(),
+            group,
+            poll_limit: Duration::from_micros(200),
+            report,
+            stalled: Box::new(drop),
+        };
         let thread = IoThreadHandle::start(config).unwrap();
         thread.add_disk(DISK, "disk".into(), 4096, Arc::new(DiskQueues::new(0, Instant::now())));
         let (controller, link) = Controller::connect();

@@ -19,7 +19,8 @@ pub(crate) fn two_paths(config: &GroupConfig) -> (IoThreadHandle, [Controller; 2
         group.add_path(path, PathConfig::default());
     }
     let report = Box::new(|_: PathEvent| {});
-    let config = IoThreadConfig { name: "io-test".into(), group, poll_limit: Duration::ZERO, report };
+    let config =
+        IoThreadConfig { name: "io-test".into(), group, poll_limit: Duration::ZERO, report, stalled: Box::new(drop) };
     let thread = IoThreadHandle::start(config).unwrap();
     thread.add_disk(DISK, "disk".into(), 4096, Arc::new(DiskQueues::new(0, Instant::now())));
     let association =

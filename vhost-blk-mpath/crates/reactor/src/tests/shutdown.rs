@@ -26,7 +26,13 @@ fn association(queue_depth: u16) -> Association {
 fn start(disk: &SharedDisk) -> (IoThreadHandle, Controller) {
     let mut group = Group::new(Instant::now(), GroupConfig::default(), std::slice::from_ref(disk));
     group.add_path(PATH, PathConfig::default());
-    let config = IoThreadConfig { name: "io-test".into(), group, poll_limit: Duration::ZERO, report: Box::new(drop) };
+    let config = IoThreadConfig {
+        name: "io-test".into(),
+        group,
+        poll_limit: Duration::ZERO,
+        report: Box::new(drop),
+        stalled: Box::new(drop),
+    };
     let thread = IoThreadHandle::start(config).unwrap();
     thread.add_disk(DISK, "disk".into(), 4096, Arc::new(DiskQueues::new(0, Instant::now())));
     let (controller, link) = Controller::connect();

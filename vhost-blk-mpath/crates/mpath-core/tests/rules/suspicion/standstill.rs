@@ -7,8 +7,9 @@ const SECOND: Duration = Duration::from_secs(1);
 impl Test {
     /// Begins a turn this much later.
     fn turn_after(&mut self, time: Duration) -> Vec<Action> {
+        let (idle_since, due) = (self.now, self.group.next_timeout());
         self.now += time;
-        self.group.begin_turn(self.now);
+        self.group.begin_turn(self.now, Waking { idle_since, due, processor_wait: Duration::ZERO });
         self.actions()
     }
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use mpath_core::{DiskId, Group, GroupConfig, GroupStats, PathConfig, PathId, SharedDisk};
+use mpath_core::{DiskId, Group, GroupConfig, GroupStats, PathConfig, PathId, SharedDisk, Waking};
 use reactor::{DiskQueues, PathEvent, PathEventKind, SimulatedRing};
 
 use self::socket::Socket;
@@ -45,6 +45,8 @@ pub(crate) struct IoThread {
     /// Whether the thread polls before it sleeps.
     polls: bool,
     timer: TurnTimer,
+    /// The end of its last turn, and when it wanted the next one.
+    waking: Waking,
     /// The events of paths in this turn.
     pub(crate) reports: Vec<PathEvent<ConnId>>,
 }
@@ -84,6 +86,7 @@ impl IoThread {
             is_kicked: false,
             polls,
             timer: TurnTimer::new(Event::IoThread(index)),
+            waking: Waking { idle_since: now, due: None, processor_wait: Duration::ZERO },
             reports: Vec::new(),
         }
     }
@@ -181,7 +184,7 @@ impl IoThread {
             // Dropped messages tell the tasks that wait for an answer that the thread has ended.
             return self.inbox.clear();
         }
-        self.inner.begin_turn(now);
+        self.inner.begin_turn(now, self.waking);
         let messages_first = self.rng.percent(50);
         if messages_first {
             self.take_messages(ctx);
@@ -226,7 +229,9 @@ impl IoThread {
         }
         let closing = self.sockets.values().map(|socket| socket.released_at).collect::<Vec<_>>();
         let messages = self.inbox.front().map(|(at, _)| *at);
-        if let Some(at) = earliest(closing.into_iter().chain([messages, self.inner.next_timeout()])) {
+        let due = self.inner.next_timeout();
+        self.waking = Waking { idle_since: now, due, ..self.waking };
+        if let Some(at) = earliest(closing.into_iter().chain([messages, due])) {
             self.timer.set(&mut ctx.clock, at.max(now));
         }
     }
