@@ -2,7 +2,7 @@
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help deps build deb programs reproducible-test dist-test package-test libvirt-test restricted-test benches demo test unit isolation-test fuzz sim sim-mutants policy-sim burst-sim bench-instructions guest-test guest-fio guest-tls guest-unit uml-test faults crash-test upgrade-test migrate resize lab-test interop fault-table api-test api-load soak bench-fastpath bench-scale bench-policies bench-native bench-burst bench-mptcp qemu qemu-test lint fmt deny references api-reference images clean
+.PHONY: help deps build deb programs reproducible-test dist-test package-test libvirt-test restricted-test benches demo test unit isolation-test stall-test fuzz sim sim-mutants policy-sim burst-sim bench-instructions guest-test guest-fio guest-tls guest-unit uml-test faults crash-test upgrade-test migrate resize lab-test interop fault-table api-test api-load soak bench-fastpath bench-scale bench-policies bench-native bench-burst bench-mptcp qemu qemu-test lint fmt deny references api-reference images clean
 
 CARGO ?= cargo
 BIN := $(or $(CARGO_TARGET_DIR),target)/release
@@ -105,6 +105,10 @@ unit: ## unit, property and integration tests only
 isolation-test: ## what a disk that grows, moves or has a hostile guest costs the others; judged on a quiet machine only
 	@scripts/deps.sh build
 	CARGO=$(CARGO) scripts/isolation-test
+
+stall-test: ## 20 stalls of the host each by SIGSTOP, a processor quota and a neighbour of a higher priority: the host is blamed (root, in two minutes)
+	@scripts/deps.sh build
+	$(CARGO) test --workspace --locked --test daemon stalls_of_every_kind -- --ignored --nocapture
 
 fuzz: ## what front-ends, guests, controllers, hosts and files can send, made up by a fuzzer, each target for SECONDS=60
 	@scripts/deps.sh build fuzz

@@ -1,56 +1,92 @@
 //! A host that does not run the daemon: the storage is not blamed for that.
 
-use std::thread;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::Duration;
+use std::{fs, thread};
 
 use mpath_api::types::{Condition, Event, EventKind};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use vublk_bench::request::{Kind, Request, Status};
 
 use crate::support::{Daemon, Disk, PATIENCE, Target, eventually};
 
 const STALL: Duration = Duration::from_millis(800);
 
-/// Stops the daemon for this time.
-fn stall(daemon: &Daemon, time: Duration) {
-    daemon.signal(Signal::STOP);
+/// Stops the daemon with this process identifier.
+fn stop(pid: u32, time: Duration) {
+    let pid = Pid::from_raw(pid.cast_signed()).unwrap();
+    kill_process(pid, Signal::STOP).unwrap();
     thread::sleep(time);
-    daemon.signal(Signal::CONT);
+    kill_process(pid, Signal::CONT).unwrap();
 }
 
 fn events(daemon: &Daemon, of: EventKind) -> Vec<Event> {
     daemon.api.events(0).unwrap().events.into_iter().filter(|event| event.kind == of).collect()
 }
 
+/// Reads that are under way whenever the host stalls the daemon.
+struct Reads {
+    _target: Target,
+    daemon: Daemon,
+    disk: Disk,
+}
+
+impl Reads {
+    const COUNT: u16 = 8;
+
+    fn start() -> Self {
+        let target = Target::start(2);
+        let daemon = Daemon::start(&target.addrs(), "--keep-alive-tmo 60");
+        let mut disk = Disk::connect(&daemon.socket());
+        assert_eq!(disk.read(0), 0);
+        target.set(0, "delay=20ms");
+        target.set(1, "delay=20ms");
+        Self { _target: target, daemon, disk }
+    }
+
+    /// Stalls the daemon, which has requests all the time.
+    fn beside(&mut self, stall: impl FnOnce(u32) + Send) {
+        let (pid, disk) = (self.daemon.status().pid, &mut self.disk);
+        thread::scope(|scope| {
+            let stalling = scope.spawn(|| stall(pid));
+            while !stalling.is_finished() {
+                for slot in 0..Self::COUNT {
+                    let read = Request { kind: Kind::Read, offset: 4096 * u64::from(slot), len: 4096 };
+                    disk.submit(slot, read, &[0; 4096]);
+                }
+                for _ in 0..Self::COUNT {
+                    assert_eq!(disk.answer(PATIENCE).map(|(_, status)| status), Some(Status::Ok));
+                }
+            }
+        });
+    }
+
+    /// No path is blamed, and the slow requests name the host.
+    fn judge(&self) {
+        let slow = self.daemon.api.slow(None).unwrap();
+        let stalled: Vec<_> = slow.iter().filter(|of| of.total_us > 200_000).collect();
+        assert!(!stalled.is_empty(), "{slow:?}");
+        for of in stalled {
+            assert!(of.longest == "host" && of.stages.host.as_micros() * 2 > of.total_us.into(), "{of:?}");
+        }
+        eventually("an event tells", || !events(&self.daemon, EventKind::HostStalled).is_empty());
+        for kind in [EventKind::PathSuspect, EventKind::PathLost, EventKind::DiskDegraded, EventKind::DiskWaiting] {
+            assert_eq!(events(&self.daemon, kind), []);
+        }
+    }
+}
+
 #[test]
 fn a_daemon_that_was_stopped_blames_its_host() {
-    const READS: u16 = 8;
-    let target = Target::start(2);
-    let daemon = Daemon::start(&target.addrs(), "--keep-alive-tmo 60");
-    let mut disk = Disk::connect(&daemon.socket());
-    target.set(0, "delay=20ms");
-    target.set(1, "delay=20ms");
+    let mut reads = Reads::start();
     for _ in 0..3 {
-        for slot in 0..READS {
-            disk.submit(slot, Request { kind: Kind::Read, offset: 4096 * u64::from(slot), len: 4096 }, &[0; 4096]);
-        }
-        eventually("the daemon has them", || daemon.status().disks[0].health.outstanding > 0);
-        stall(&daemon, STALL);
-        (0..READS).for_each(|_| assert_eq!(disk.answer(PATIENCE).map(|(_, status)| status), Some(Status::Ok)));
+        reads.beside(|pid| stop(pid, STALL));
     }
-    let slow = daemon.api.slow(None).unwrap();
-    let stalled: Vec<_> = slow.iter().filter(|of| of.total_us > 500_000).collect();
-    assert!(!stalled.is_empty(), "{slow:?}");
-    for of in stalled {
-        assert!(of.longest == "host" && of.stages.host > STALL / 2, "{of:?}");
-    }
-    eventually("an event tells", || !events(&daemon, EventKind::HostStalled).is_empty());
-    let told = &events(&daemon, EventKind::HostStalled)[0];
+    reads.judge();
+    let told = &events(&reads.daemon, EventKind::HostStalled)[0];
     assert!(told.disk.is_none() && told.message.starts_with("this host did not run the daemon "), "{told:?}");
-    for kind in [EventKind::PathSuspect, EventKind::PathLost, EventKind::DiskDegraded, EventKind::DiskWaiting] {
-        assert_eq!(events(&daemon, kind), []);
-    }
-    let disk = &daemon.status().disks[0];
+    let disk = &reads.daemon.status().disks[0];
     assert_eq!(disk.health.condition, Condition::Degraded);
     assert!(disk.health.reasons[0].message.starts_with("the host is starved: "), "{:?}", disk.health);
     let stalls: u64 = disk.io_threads.iter().map(|thread| thread.stalls).sum();
@@ -59,12 +95,67 @@ fn a_daemon_that_was_stopped_blames_its_host() {
     assert!(disk.io_threads.iter().all(|thread| thread.ran_ms.is_some() && thread.processor_wait_ms.is_some()));
 }
 
+/// Runs a command with these words, and expects this exit code.
+fn run(words: &str, code: i32) {
+    let mut words = words.split(' ');
+    let status = Command::new(words.next().unwrap()).args(words).stdout(Stdio::null()).status().unwrap();
+    assert_eq!(status.code(), Some(code));
+}
+
+/// A processor quota that is too small, 1 ms of each second: of a cgroup of version 1 or 2.
+fn starve_by_quota(pid: u32, time: Duration) {
+    let (root, quota, none) = if Path::new("/sys/fs/cgroup/cpu").exists() {
+        (Path::new("/sys/fs/cgroup/cpu"), [("cpu.cfs_period_us", "1000000"), ("cpu.cfs_quota_us", "1000")], "-1")
+    } else {
+        (Path::new("/sys/fs/cgroup"), [("cgroup.type", "domain"), ("cpu.max", "1000 1000000")], "max")
+    };
+    let group = root.join(format!("mpath-stall-{pid}"));
+    fs::create_dir(&group).unwrap();
+    fs::write(group.join("cgroup.procs"), pid.to_string()).unwrap();
+    for (file, value) in quota {
+        fs::write(group.join(file), value).unwrap();
+    }
+    thread::sleep(time);
+    fs::write(group.join(quota[1].0), none).unwrap();
+    fs::write(root.join("cgroup.procs"), pid.to_string()).unwrap();
+    fs::remove_dir(group).unwrap();
+}
+
+/// The exit code of `timeout`.
+const TIMED_OUT: i32 = 124;
+
+/// Another process that goes first on the only processor of the daemon.
+fn starve_by_neighbour(pid: u32, time: Duration) {
+    let seconds = time.as_secs_f64();
+    run(&format!("taskset --all-tasks --cpu-list --pid 1 {pid}"), 0);
+    run(&format!("timeout {seconds} taskset --cpu-list 1 chrt --fifo 50 yes"), TIMED_OUT);
+    run(&format!("taskset --all-tasks --cpu-list --pid 0-1 {pid}"), 0);
+}
+
+/// `make stall-test`.
+#[test]
+#[ignore = "needs root, two processors and no other load"]
+fn stalls_of_every_kind_are_the_hosts() {
+    let kinds: [(&str, fn(u32, Duration)); 3] =
+        [("stop", stop), ("quota", starve_by_quota), ("neighbour", starve_by_neighbour)];
+    for (kind, stall) in kinds {
+        for n in 0..20 {
+            let time = Duration::from_millis(500 + 75 * n);
+            println!("{kind}: {time:?}");
+            let mut reads = Reads::start();
+            reads.beside(|pid| stall(pid, time));
+            reads.judge();
+        }
+    }
+    (0..20).for_each(|n| finds_a_silent_path_beside_a_stall_of(Duration::from_millis(500 + 75 * n)));
+}
+
 /// The target ends connections of a host that is silent for the keep-alive timeout.
 #[test]
 fn a_connection_lost_by_a_silent_host_says_so() {
     let target = Target::start(2);
     let daemon = Daemon::start(&target.addrs(), "--keep-alive-tmo 1 --reconnect-delay 1");
-    stall(&daemon, Duration::from_secs(4));
+    stop(daemon.status().pid, Duration::from_secs(4));
     let is_told = |event: &Event| {
         event.message.contains("; just before, this host did not run the daemon for ")
             && event.message.ends_with("missed the keep-alive of this host (keep-alive-tmo 1s)")
@@ -74,9 +165,8 @@ fn a_connection_lost_by_a_silent_host_says_so() {
     eventually("the paths are back", || daemon.is_live(0) && daemon.is_live(1));
 }
 
-/// It is found although another target was stalled for far longer.
-#[test]
-fn a_silent_path_beside_a_stalled_host_is_found() {
+/// A path falls silent, and the host stalls the daemon. The path is suspect, and the other one is not.
+fn finds_a_silent_path_beside_a_stall_of(time: Duration) {
     let target = Target::start(2);
     let daemon = Daemon::start(&target.addrs(), "--keep-alive-tmo 60 --policy round-robin");
     let mut disk = Disk::connect(&daemon.socket());
@@ -85,9 +175,14 @@ fn a_silent_path_beside_a_stalled_host_is_found() {
         disk.submit(slot, Request { kind: Kind::Read, offset: 0, len: 4096 }, &[0; 4096]);
     }
     eventually("the silent path has some", || daemon.paths()[0].read.in_flight > 0);
-    stall(&daemon, STALL);
+    stop(daemon.status().pid, time);
     (0..4).for_each(|_| assert_eq!(disk.answer(PATIENCE).map(|(_, status)| status), Some(Status::Ok)));
     let told = events(&daemon, EventKind::PathSuspect);
-    assert!(told.iter().all(|event| event.path.as_ref().is_some_and(|path| path.index == 0)), "{told:?}");
-    assert_eq!(told.len(), 1);
+    let paths: Vec<_> = told.iter().map(|event| event.path.as_ref().map(|path| path.index)).collect();
+    assert_eq!(paths, [Some(0)], "{told:?}");
+}
+
+#[test]
+fn a_silent_path_beside_a_stalled_host_is_found() {
+    finds_a_silent_path_beside_a_stall_of(STALL);
 }

@@ -208,8 +208,9 @@ impl History {
         Self { submitted_at: now, sent_at: now, paths: 0, paused: pauses, rare: None }
     }
 
-    /// Records that the request, submitted now, has waited in its virtqueue since `since`, because its disk was held.
-    pub(crate) fn was_held(&mut self, now: Instant, since: Instant, host: &HostTime) {
+    /// Records that the request, submitted now, has waited in its virtqueue since `since`. Unless the host stalled, its disk
+    /// was held.
+    pub(crate) fn waited_in_virtqueue(&mut self, now: Instant, since: Instant, host: &HostTime) {
         self.submitted_at = since;
         self.leave(now, Phase::Fence, host);
     }

@@ -4,7 +4,7 @@
 //!
 //! There are three signs of a stall. None of them shows all stalls:
 //!
-//! * The turn comes later than the thread wanted to be woken. A stopped process shows here. While requests are open,
+//! * The turn comes later than the thread wanted to be woken. A stopped process shows here. While a thread is busy,
 //!   the driver asks to be woken every few milliseconds.
 //! * The kernel says for how long the thread waited for a processor. That time ends when the thread runs.
 //! * The turn before took long: the thread was stopped in its midst.

@@ -18,8 +18,10 @@ use crate::ring_token::RingToken;
 use crate::runnable::Runnable;
 use crate::wake_channel::WakeReceiver;
 
-/// While requests are open, a turn comes at least this often. A thread that is woken later knows that it did not run.
+/// While a thread is busy, a turn comes at least this often. A thread that is woken later knows that it did not run.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// A thread is busy for this long after it had an open request. So a disk in use is watched, and a quiet one wakes nobody.
+const BUSY_FOR: Duration = Duration::from_secs(1);
 
 /// Polling, waits for processors and stalls of one thread.
 pub(crate) struct Processors {
@@ -97,7 +99,7 @@ fn turn(
 
 /// When the next turn has to come, even without an event.
 fn due(thread: &IoThread<Uring>, now: Instant) -> Option<Instant> {
-    let look_at = thread.has_open().then(|| now + LOOK_EVERY);
+    let look_at = thread.busy_at().filter(|at| now - *at < BUSY_FOR).map(|_| now + LOOK_EVERY);
     thread.next_timeout().into_iter().chain(look_at).min()
 }
 
@@ -158,13 +160,16 @@ mod tests {
 
     /// So the thread knows that it was woken late.
     #[test]
-    fn a_turn_comes_soon_while_requests_are_open() {
+    fn a_turn_comes_soon_while_a_thread_is_busy() {
         let (mut io, mut guest) = thread();
         let now = Instant::now();
         assert_eq!(due(&io, now), None);
         guest.write(0, 4096);
         io.finish_turn(now).unwrap();
-        assert_eq!(due(&io, now), Some(now + LOOK_EVERY));
+        for since in [0, 1, 999, 1000] {
+            let later = now + Duration::from_millis(since);
+            assert_eq!(due(&io, later), (since < 1000).then(|| later + LOOK_EVERY));
+        }
     }
 
     /// If the guest had to kick, the ring would report an event.

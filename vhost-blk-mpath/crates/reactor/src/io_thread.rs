@@ -86,6 +86,9 @@ pub struct IoThread<R: Ring> {
     daemon_flushes: DaemonFlushes,
     /// Callbacks that wait for the end of the daemon flush at the daemon's end.
     flushed_callbacks: Vec<Box<dyn FnOnce() + Send>>,
+    /// The last stall. Requests may wait in virtqueues since it began.
+    last_stall: Option<Stall>,
+    busy_at: Option<Instant>,
 }
 
 impl<R: Ring> IoThread<R> {
@@ -114,6 +117,8 @@ impl<R: Ring> IoThread<R> {
             settle_callbacks: Vec::new(),
             daemon_flushes: DaemonFlushes::default(),
             flushed_callbacks: Vec::new(),
+            last_stall: None,
+            busy_at: None,
         }
     }
 
@@ -152,9 +157,9 @@ impl<R: Ring> IoThread<R> {
         self.queues.values().any(|slot| slot.disk == disk && slot.queue.has_faulted())
     }
 
-    /// Whether requests of guests are open.
-    pub(crate) fn has_open(&self) -> bool {
-        self.group.open() > 0
+    /// The last turn with open requests at its end.
+    pub(crate) fn busy_at(&self) -> Option<Instant> {
+        self.busy_at
     }
 
     /// Whether writes that were given up may still be executed.
@@ -166,7 +171,9 @@ impl<R: Ring> IoThread<R> {
     /// Begins a turn, before its events and messages. Returns the time for which this host did not run the thread, if that was
     /// 5 ms or more.
     pub fn begin_turn(&mut self, now: Instant, waking: Waking) -> Option<Stall> {
-        self.group.begin_turn(now, waking)
+        let stall = self.group.begin_turn(now, waking);
+        self.last_stall = stall.or(self.last_stall);
+        stall
     }
 
     /// Ends a turn, after all its events and messages.
@@ -188,6 +195,9 @@ impl<R: Ring> IoThread<R> {
         // receive under way, whose end brings the next turn.
         self.send_more_at = None;
         self.transmit(now);
+        if self.group.open() > 0 {
+            self.busy_at = Some(now);
+        }
         if any_memory_fault() {
             // Sends read guest memory, and the virtqueue may have no other event soon.
             for flow in &self.active {

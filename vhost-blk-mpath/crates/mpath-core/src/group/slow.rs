@@ -40,9 +40,10 @@ impl Group {
         self.slow.record(now, slow);
     }
 
-    /// Records that a request, submitted now, has waited in its virtqueue since `since`, because its disk was held.
-    pub fn was_held(&mut self, now: Instant, tag: Tag, since: Instant) {
-        self.requests[tag].history.was_held(now, since, &self.host_time);
+    /// Records that a request, submitted now, has waited in its virtqueue since `since`: its disk was held, or this host did
+    /// not run the driver.
+    pub fn waited_in_virtqueue(&mut self, now: Instant, tag: Tag, since: Instant) {
+        self.requests[tag].history.waited_in_virtqueue(now, since, &self.host_time);
     }
 
     /// The slowest requests of the last five minutes: at most 16 of each 10 s, in no order.

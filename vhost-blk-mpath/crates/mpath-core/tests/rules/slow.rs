@@ -308,7 +308,7 @@ fn a_request_that_waited_in_its_virtqueue_waited_for_the_fence() {
     t.now += 11_000 * MS;
     let io = Io { tag: Tag(0), op: Op::Read, bytes: 4096, disk: DiskId(0), flow: FlowId(0), fua: false };
     t.group.submit(t.now, io);
-    t.group.was_held(t.now, Tag(0), held_since);
+    t.group.waited_in_virtqueue(t.now, Tag(0), held_since);
     assert_eq!(t.actions(), [issue(P0, 0)]);
     t.now += 30 * MS;
     assert_eq!(t.complete(P0, 0, Outcome::Success), [ok(0)]);

@@ -372,3 +372,20 @@ fn requests_have_waited_since_a_held_disk_had_them() {
     test.thread.fetch(test.now);
     assert_eq!((held_since(&test), test.thread.group.open()), (None, 1));
 }
+
+/// The guest has submitted them at any time during the stall.
+#[test]
+fn requests_after_a_stall_may_have_waited_since_it_began() {
+    let (mut test, mut guest) = Test::with_guest();
+    test.thread.finish_turn(test.now).unwrap();
+    guest.write(0, 4096);
+    let (idle_since, due) = (test.now, test.now + Duration::from_millis(50));
+    test.now += Duration::from_secs(1);
+    let waking = Waking { idle_since, due: Some(due), processor_wait: Duration::ZERO };
+    assert_eq!(test.thread.begin_turn(test.now, waking).unwrap().began, due);
+    test.thread.start_polling();
+    test.thread.active.insert(FLOW);
+    test.thread.finish_turn(test.now).unwrap();
+    let waiting = test.thread.group.explain(test.now, DISK).waiting;
+    assert_eq!(waiting.iter().map(|of| of.oldest).max(), Some(test.now - due), "{waiting:?}");
+}

@@ -4,7 +4,7 @@
 
 use std::io;
 use std::sync::mpsc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mpath_core::{DiskId, FlowId, Io, IoError};
 use vhost_user_blk::{Queue, QueueError};
@@ -15,6 +15,9 @@ use crate::ring::Ring;
 use crate::ring_token::RingToken;
 use crate::translate::io_of;
 use crate::usdt;
+
+/// The kernel reports a kick that came during a stall this soon after the stall, though not always in the first turn.
+const KICKED_WITHIN: Duration = Duration::from_millis(2);
 
 pub(super) struct QueueSlot {
     pub(super) disk: DiskId,
@@ -146,6 +149,7 @@ impl<R: Ring> IoThread<R> {
                 self.some_held |= disk.is_held();
             }
         }
+        let stalled_since = self.last_stall.filter(|stall| now - stall.ended < KICKED_WITHIN).map(|stall| stall.began);
         for &flow in &self.active {
             let slot = self.queues.get_mut(&flow).expect("an active virtqueue is in the map");
             if self.some_held && self.disks.get(&slot.disk).is_some_and(DiskState::is_held) {
@@ -169,7 +173,7 @@ impl<R: Ring> IoThread<R> {
             if std::mem::take(&mut slot.kicked) {
                 slot.queue.clear_kick();
             }
-            let held_since = slot.held_since.take();
+            let waits_since = slot.held_since.take().or(stalled_since);
             loop {
                 loop {
                     let is_resubmitted = slot.queue.to_resubmit() > 0;
@@ -197,8 +201,8 @@ impl<R: Ring> IoThread<R> {
                     let io = Io { tag, ..io };
                     usdt::fetched(&io);
                     self.group.submit_queued_since(now, since, io);
-                    if let Some(since) = held_since {
-                        self.group.was_held(now, tag, since);
+                    if let Some(since) = waits_since {
+                        self.group.waited_in_virtqueue(now, tag, since);
                     }
                 }
                 if stopping || self.is_polling {
