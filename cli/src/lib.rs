@@ -108,6 +108,8 @@ enum Failure {
     NoTerminal,
     /// A command for one disk, without its name although there are several.
     AmbiguousDisk,
+    /// A change without `--disk` or `--all` selects paths of several disks.
+    PathsOfSeveralDisks,
 }
 
 impl From<ClientError> for Failure {
@@ -208,6 +210,9 @@ impl Failure {
             }
             Self::AmbiguousDisk => {
                 (Kind::Usage, &"there are several disks; name one with --disk (`mpathctl status` shows the disks)")
+            }
+            Self::PathsOfSeveralDisks => {
+                (Kind::Usage, &"there are such paths of several disks; name one with --disk NAME, or give --all")
             }
             Self::NoTerminal => (
                 Kind::Usage,

@@ -20,7 +20,7 @@ const STARVED: Duration = Duration::from_secs(1);
 const TELL_EVERY: Duration = Duration::from_secs(10);
 /// A connection that ends this long after a stall may have ended because of the stall.
 const SEEN_AFTER: Duration = Duration::from_secs(5);
-/// The most stalls that are kept. Of stalls that are told, no more fit into [`STARVED_WITHIN`].
+/// The most stalls that are kept. No more stalls of [`TOLD`] fit into [`STARVED_WITHIN`].
 const MOST: usize = 600;
 /// How often the control thread calls [`HostStalls::beat`].
 pub(crate) const BEAT: Duration = Duration::from_millis(500);
@@ -115,7 +115,7 @@ impl HostStalls {
         (sum.total >= STARVED).then(text)
     }
 
-    /// What explains that a controller with this keep-alive timeout has just ended its connections: this host was silent.
+    /// An explanation why a controller with this keep-alive timeout has just ended its connections: this host was silent.
     pub(crate) fn silence(&self, now: Instant, keep_alive: Duration) -> Option<String> {
         let mut stalls = self.lock();
         stalls.beat(now);

@@ -21,12 +21,13 @@ pub(crate) enum Command {
 impl Command {
     pub(crate) fn run(&self, client: &Client, output: &mut Output) -> Result<(), Failure> {
         let Self::List(DiskArg { disk }) = self;
+        let mut named = None;
         if disk.is_some() {
-            // Reports an unknown disk, and one without paths of its own.
-            client.disks_with(LiveSetting::Policy, disk.as_deref())?;
+            // Reports an unknown disk. A disk that shares paths has the discovery controllers of the other one.
+            named = client.disks_with(LiveSetting::Policy, disk.as_deref())?.into_iter().map(|of| of.name).next();
         }
         let mut controllers = client.status()?.discovery;
-        controllers.retain(|controller| disk.as_ref().is_none_or(|disk| *disk == controller.disk));
+        controllers.retain(|controller| named.as_ref().is_none_or(|disk| *disk == controller.disk));
         Ok(output.print(&controllers, |controllers| table(COLUMNS, controllers.iter().map(row)))?)
     }
 }

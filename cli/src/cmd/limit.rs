@@ -5,7 +5,7 @@ use mpath_api::client::Client;
 use mpath_api::types::{Disk, SetLimits, SetSettings};
 use mpath_config::{LimitBandwidth, LimitBurst, LimitIops, LiveSetting};
 
-use super::{DiskArg, settings};
+use super::{DiskArg, OneOrAll, settings};
 use crate::Failure;
 use crate::output::{Column, Output, Table, or_dash, table};
 
@@ -16,10 +16,10 @@ pub(crate) enum Command {
     /// LEFT is what may be sent at once. Below 0, more was sent, and requests wait until it is 0. THROTTLED is how long limits have kept
     /// requests waiting: the longest of all I/O threads.
     Show(DiskArg),
-    /// Set limits; a limit that is not given keeps its value
+    /// Set limits of a disk; a limit that is not given keeps its value
     Set(Set),
     /// Remove all limits
-    Clear(DiskArg),
+    Clear(OneOrAll),
 }
 
 #[derive(Debug, Args)]
@@ -35,21 +35,22 @@ pub(crate) struct Set {
     #[arg(long, value_name = "TIME")]
     burst: Option<LimitBurst>,
     #[command(flatten)]
-    disk: DiskArg,
+    disks: OneOrAll,
 }
 
 impl Command {
     pub(crate) fn run(&self, client: &Client, output: &mut Output) -> Result<(), Failure> {
-        let set =
-            |limits: SetLimits, disk: &Option<String>| client.set(&SetSettings { disk: disk.clone(), ..limits.into() });
+        let set = |limits: SetLimits, OneOrAll { disk, all }: &OneOrAll| {
+            client.set(&SetSettings { disk: disk.clone(), all: *all, ..limits.into() })
+        };
         let disks = match self {
             Self::Show(DiskArg { disk }) => client.disks_with(LiveSetting::Limits, disk.as_deref())?,
-            Self::Set(Set { iops, bandwidth, burst, disk: DiskArg { disk } }) => {
-                set(SetLimits { iops: *iops, bandwidth: *bandwidth, burst: *burst }, disk)?
+            Self::Set(Set { iops, bandwidth, burst, disks }) => {
+                set(SetLimits { iops: *iops, bandwidth: *bandwidth, burst: *burst }, disks)?
             }
-            Self::Clear(DiskArg { disk }) => {
+            Self::Clear(disks) => {
                 let (iops, bandwidth) = (Some(LimitIops::default()), Some(LimitBandwidth::default()));
-                set(SetLimits { iops, bandwidth, burst: None }, disk)?
+                set(SetLimits { iops, bandwidth, burst: None }, disks)?
             }
         };
         let keys = ["iops", "bandwidth", "burst", "balance-ios", "balance-bytes", "throttled-ms"];

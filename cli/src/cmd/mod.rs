@@ -143,6 +143,17 @@ pub(crate) struct DiskArg {
     disk: Option<String>,
 }
 
+/// The options that say which disks a change is meant for.
+#[derive(Debug, clap::Args)]
+pub(crate) struct OneOrAll {
+    /// Only this disk [default: the only disk]
+    #[arg(long, value_name = "DISK", conflicts_with = "all")]
+    disk: Option<String>,
+    /// Every disk
+    #[arg(long)]
+    all: bool,
+}
+
 /// The named disk, or the only one that `is_candidate`.
 fn the_only_disk(
     client: &Client,

@@ -7,7 +7,7 @@ use mpath_api::types::{
 };
 use mpath_config::PathAddress;
 
-use super::{DiskArg, path_show, the_only_disk};
+use super::{DiskArg, OneOrAll, path_show, the_only_disk};
 use crate::output::{Code, Column, Output, Text, or_dash, table};
 use crate::{Failure, Kind};
 
@@ -23,29 +23,29 @@ pub(crate) enum Command {
     List(DiskArg),
     /// Show all details of a path: state, controller, limits, counters, latencies, last error
     Show(PathArgs),
-    /// Send no new requests to a path, for every disk unless --disk is given; the association stays
+    /// Send no new requests to a path; the association stays
     ///
     /// Requests in flight finish. Flushes of writes that the path completed still go there. `path enable` ends draining.
     Drain(DrainArgs),
-    /// Drain a path and close its association in order, for every disk unless --disk is given
+    /// Drain a path and close its association in order
     ///
     /// The path is closed once nothing is in flight and the guest has flushed the writes that the path completed. With
     /// shared-write-cache it does not wait for the flush. `path show` says what it waits for. `path enable` connects it again.
     Disable(DrainArgs),
     /// Use a drained or disabled path again, for every disk unless --disk is given
-    Enable(PathArgs),
-    /// Drop a path's association as if it was lost, for every disk unless --disk is given, and connect again at once
+    Enable(ChangedPaths),
+    /// Drop a path's association as if it was lost, and connect again at once
     ///
     /// Writes in flight wait for the fence. If the path has unflushed writes, the guest's next flush fails, unless the disk has
     /// shared-write-cache.
-    Reset(PathArgs),
+    Reset(ChangedPaths),
     /// Add a path to a disk
     ///
     /// The daemon connects the path, and tries again until that succeeds. `path list` shows the state. The daemon uses the path once it is
     /// live. If it leads to another namespace, its state becomes `refused`. The configuration file is not changed, so a restarted daemon
     /// does not have the path.
     Add(AddArgs),
-    /// Remove a path, from every disk unless --disk is given
+    /// Remove a path
     ///
     /// The path is drained and closed as by `path disable`. `path show` says what it waits for. If several paths are selected, each is
     /// tried, and each refusal is printed. The configuration file is not changed, so a restarted daemon has the configured paths.
@@ -64,7 +64,7 @@ pub(crate) struct AddArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct RemoveArgs {
     #[command(flatten)]
-    path: PathArgs,
+    paths: ChangedPaths,
     /// Remove at once, even if no usable path is left: writes in flight wait for the fence, and unflushed writes fail the guest's next
     /// flush
     #[arg(long)]
@@ -80,10 +80,20 @@ pub(crate) struct PathArgs {
     disk: DiskArg,
 }
 
+/// Paths of one disk, unless those of all are meant.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ChangedPaths {
+    /// An address (`tcp://127.0.0.1:4421`, or without `tcp://`), an index from `path list`, or `all`
+    #[arg(allow_negative_numbers = true)]
+    path: PathSelector,
+    #[command(flatten)]
+    disks: OneOrAll,
+}
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct DrainArgs {
     #[command(flatten)]
-    path: PathArgs,
+    paths: ChangedPaths,
     /// Do so even if no usable path is left: I/O waits until a path is enabled
     #[arg(long)]
     force: bool,
@@ -91,7 +101,7 @@ pub(crate) struct DrainArgs {
 
 impl Command {
     pub(crate) fn run(&self, client: &Client, output: &mut Output) -> Result<(), Failure> {
-        let (PathArgs { path, disk }, action, force) = match self {
+        let (paths, action, force) = match self {
             Self::List(DiskArg { disk }) => {
                 let paths = client.paths(disk.as_deref())?;
                 return Ok(output.print(&paths, |paths| for_people(paths))?);
@@ -101,21 +111,26 @@ impl Command {
                 let shown = |paths: &Vec<Path>| Text::paragraphs(paths.iter().map(path_show::for_people));
                 return Ok(output.print(&paths, shown)?);
             }
-            Self::Drain(DrainArgs { path, force }) => (path, PathAction::Drain, *force),
-            Self::Disable(DrainArgs { path, force }) => (path, PathAction::Disable, *force),
-            Self::Enable(path) => (path, PathAction::Enable, false),
-            Self::Reset(path) => (path, PathAction::Reset, false),
+            Self::Drain(DrainArgs { paths, force }) => (paths, PathAction::Drain, *force),
+            Self::Disable(DrainArgs { paths, force }) => (paths, PathAction::Disable, *force),
+            Self::Enable(paths) => (paths, PathAction::Enable, false),
+            Self::Reset(paths) => (paths, PathAction::Reset, false),
             Self::Add(AddArgs { address, disk }) => {
                 let wanted = AddPath { address: address.clone() };
                 let disk = the_only_disk(client, disk.as_ref(), |disk| disk.shares_paths_of.is_none())?;
                 let added = client.add_path(&disk, &wanted)?;
                 return Ok(output.print(&added, |path| for_people(std::slice::from_ref(path)))?);
             }
-            Self::Remove(RemoveArgs { path: PathArgs { path, disk }, force }) => {
-                return remove(client, output, &client.path(path, disk.disk.as_deref())?, *force);
+            Self::Remove(RemoveArgs { paths: ChangedPaths { path, disks: OneOrAll { disk, all } }, force }) => {
+                let selected = client.path(path, disk.as_deref())?;
+                if !all && selected.iter().any(|path| path.disk != selected[0].disk) {
+                    return Err(Failure::PathsOfSeveralDisks);
+                }
+                return remove(client, output, disk.as_deref(), &selected, *force);
             }
         };
-        let wanted = ActOnPaths { path: path.clone(), disk: disk.disk.clone(), action, force };
+        let ChangedPaths { path, disks: OneOrAll { disk, all } } = paths;
+        let wanted = ActOnPaths { path: path.clone(), disk: disk.clone(), all: *all, action, force };
         let shown = if action == PathAction::Reset { resets } else { for_people };
         Ok(output.print(&client.act_on_paths(&wanted)?, |paths| shown(paths))?)
     }
@@ -127,11 +142,19 @@ fn resets(paths: &[Path]) -> Text {
     (paths.iter().map(one).collect::<String>() + "`mpathctl path list` shows when the paths are live again\n").into()
 }
 
-/// Removes paths one after the other. If one is refused, the others are still tried.
-fn remove(client: &Client, output: &mut Output, selected: &[Path], force: bool) -> Result<(), Failure> {
+/// Removes paths one after the other, of the disk with this name or of those that have them. If one is refused, the others are
+/// still tried.
+fn remove(
+    client: &Client,
+    output: &mut Output,
+    named: Option<&str>,
+    selected: &[Path],
+    force: bool,
+) -> Result<(), Failure> {
     let (mut left, mut refused) = (Vec::new(), false);
     for path in selected {
-        match client.remove_path(&path.disk, &PathSelector::Address(path.address.clone()), force) {
+        let disk = named.unwrap_or(&path.disk);
+        match client.remove_path(disk, &PathSelector::Address(path.address.clone()), force) {
             Ok(still_there) => left.extend(still_there),
             Err(ClientError::Refused(error)) if selected.len() > 1 => {
                 let message = format!("{} path {} ({}): {}", path.disk, path.index, path.address, error.message);

@@ -5,7 +5,7 @@ use mpath_api::client::Client;
 use mpath_api::types::{Disk, SetSettings};
 use mpath_config::{LiveSetting, Weight};
 
-use super::{DiskArg, settings, the_only_disk};
+use super::{DiskArg, OneOrAll, settings};
 use crate::Failure;
 use crate::output::{Column, Output, Table, table};
 
@@ -17,9 +17,8 @@ pub(crate) enum Command {
     Set {
         /// Share among the disks over the same paths, 1 to 1000
         weight: Weight,
-        /// Disk [default: the only disk]
-        #[arg(long, value_name = "DISK")]
-        disk: Option<String>,
+        #[command(flatten)]
+        disks: OneOrAll,
     },
 }
 
@@ -27,9 +26,9 @@ impl Command {
     pub(crate) fn run(&self, client: &Client, output: &mut Output) -> Result<(), Failure> {
         let disks = match self {
             Self::List(DiskArg { disk }) => client.disks_with(LiveSetting::Weight, disk.as_deref())?,
-            Self::Set { weight, disk } => {
-                let disk = the_only_disk(client, disk.as_ref(), |_| true)?;
-                client.set(&SetSettings { weight: Some(*weight), ..SetSettings::default() }.of(&disk))?
+            Self::Set { weight, disks: OneOrAll { disk, all } } => {
+                let (disk, weight) = (disk.clone(), Some(*weight));
+                client.set(&SetSettings { disk, all: *all, weight, ..SetSettings::default() })?
             }
         };
         settings::print(output, &disks, &["weight", "shares-paths-of"], by_disk)

@@ -258,7 +258,7 @@ fn harm(injection: &Injection) -> Option<&'static str> {
 }
 
 fn act(target: Target, action: PathAction, force: bool) -> Change {
-    Change::Act(ActOnPaths { path: target.selector, disk: Some(target.disk), action, force })
+    Change::Act(ActOnPaths { path: target.selector, disk: Some(target.disk), all: false, action, force })
 }
 
 /// The entry of a list to which a key moves.

@@ -237,7 +237,7 @@ fn an_injection_has_the_options_of_the_command() {
 fn a_path_is_drained_at_once_unless_it_is_the_last_usable_one() {
     let act = |index: u16, action, force| {
         let path = PathSelector::Address(look().paths[usize::from(index)].address.clone());
-        Step::Ask(Change::Act(ActOnPaths { path, disk: Some("disk0".into()), action, force }))
+        Step::Ask(Change::Act(ActOnPaths { path, disk: Some("disk0".into()), all: false, action, force }))
     };
     let mut state = state();
     press(&mut state, "\tj");

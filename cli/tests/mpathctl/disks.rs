@@ -393,10 +393,15 @@ disk1   off        off     1s          -          -              0
     }
     let set = ["limit", "set", "--bandwidth", "10000", "--disk", "disk1"];
     assert!(daemon.run(&set).contains("\ndisk1  5000      10000     2s"));
-    let cleared = daemon.run(&["limit", "clear"]);
+    let cleared = daemon.run(&["limit", "clear", "--all"]);
     assert!(cleared.contains("\ndisk0   off        off     1s") && cleared.contains("\ndisk1   off        off     2s"));
+    for words in [&["limit", "set", "--iops", "7"][..], &["limit", "clear"]] {
+        let (code, stderr) = daemon.fail(words);
+        assert!(code == 2 && stderr.contains("this changes 2 disks (disk0, disk1); name one"), "{stderr}");
+    }
     for (words, part) in [
-        (&["limit", "set"][..], "--iops"),
+        (&["limit", "clear", "--disk", "disk0", "--all"][..], "--disk and --all cannot be used together"),
+        (&["limit", "set"], "--iops"),
         (&["limit", "set", "--iops", "0"], "`0` is not off or a number of requests per second from 1 to 1000000000"),
         (&["limit", "set", "--bandwidth", "1MB"], "`1MB` is not off or a number of bytes per second from 4KiB to 1TiB"),
         (&["limit", "set", "--burst", "2h"], "`2h` is not a time from 0ms to 3600s"),
@@ -424,7 +429,7 @@ fn weight() {
             .starts_with("backup, weight 10, over the paths of disk0: ")
     );
     for (args, code, part) in [
-        (&["weight", "set", "10"][..], 2, "there are several disks; name one with --disk"),
+        (&["weight", "set", "10"][..], 2, "this changes 3 disks (disk0, disk1, backup); name one"),
         (&["weight", "set"], 2, "<WEIGHT>"),
         (&["weight", "set", "0", "--disk", "backup"], 2, "`0` is not an integer from 1 to 1000"),
         (&["weight", "set", "1001", "--disk", "backup"], 2, "`1001` is not an integer from 1 to 1000"),
@@ -479,24 +484,29 @@ the paths of disk0 are shared by backup
     let message = "disk `backup` shares the paths, policy, scheduler and hedging of `disk0`; name `disk0`";
     for args in [
         &["policy", "set", "numa"][..],
-        &["policy", "get"],
-        &["policy", "show"],
         &["hedge", "set", "p95"],
-        &["hedge", "show"],
         &["scheduler", "set", "fifo"],
-        &["scheduler", "get"],
-        &["path", "list"],
-        &["path", "show", "0"],
         &["path", "drain", "0"],
         &["path", "add", "tcp://127.0.0.1:4422"],
         &["path", "remove", "0"],
         &["inject", "set", "0", "--latency", "1ms"],
         &["inject", "clear"],
-        &["inject", "list"],
-        &["discovery", "list"],
     ] {
         let args = [args, &["--disk", "backup"]].concat();
         assert_eq!(daemon.fail(&args), (1, format!("mpathctl: {message}\n")), "{args:?}");
+    }
+    for args in [
+        &["policy", "get"][..],
+        &["policy", "show"],
+        &["hedge", "show"],
+        &["scheduler", "get"],
+        &["path", "list"],
+        &["path", "show", "0"],
+        &["inject", "list"],
+        &["discovery", "list"],
+    ] {
+        let of = |disk| daemon.run(&[args, &["--disk", disk]].concat());
+        assert_eq!(of("backup"), of("disk0"), "{args:?}");
     }
     // Each disk has events and limits of its own.
     assert_eq!(daemon.run(&["events", "--disk", "backup"]).lines().count(), 1);
@@ -511,5 +521,6 @@ fn the_only_disk_with_paths_need_not_be_named() {
     assert!(added.contains("\ndisk0  2  tcp://127.0.0.1:4422  connecting"), "{added}");
     // A weight may be that of any disk.
     let (code, stderr) = daemon.fail(&["weight", "set", "10"]);
-    assert!(code == 2 && stderr.contains("there are several disks"), "{stderr}");
+    assert!(code == 2 && stderr.contains("this changes 2 disks (disk0, backup)"), "{stderr}");
+    assert_eq!(daemon.run(&["weight", "set", "10", "--all"]).matches(" 10 ").count(), 2);
 }

@@ -282,7 +282,7 @@ fn paths_are_added_and_removed() {
 
     // The last usable path of each disk stays, and the others are removed.
     let daemon = Daemon::start();
-    let (code, table, said) = daemon.said(&["path", "remove", "all"]);
+    let (code, table, said) = daemon.said(&["path", "remove", "all", "--all"]);
     let why =
         "would have no usable path left, and its I/O would wait; add or enable another path first, or use --force";
     let refused = format!(
@@ -291,12 +291,12 @@ fn paths_are_added_and_removed() {
     );
     assert_eq!((code, &said), (1, &refused));
     assert_eq!(row(table, 1)[..4], ["disk0", "1", "tcp://127.0.0.1:4421", "removing"]);
-    let all = daemon.run(&["path", "remove", "all", "--force", "-o", "json"]);
+    let all = daemon.run(&["path", "remove", "all", "--all", "--force", "-o", "json"]);
     assert_eq!(all, "[]\n");
     // The answer is printed even if no path is removed.
     let daemon = Daemon::start();
     assert_eq!(daemon.run(&["path", "remove", "tcp://127.0.0.1:4421", "--force", "-o", "json"]), "[]\n");
-    let (code, answer, errors) = daemon.said(&["path", "remove", "all", "-o", "json"]);
+    let (code, answer, errors) = daemon.said(&["path", "remove", "all", "--all", "-o", "json"]);
     assert_eq!((code, &*answer), (1, "[]\n"));
     let errors: Vec<serde_json::Value> = errors.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(
@@ -313,6 +313,12 @@ fn paths_are_added_and_removed() {
             1,
             "cannot add path tcp://127.0.0.1:4420: disk `disk0` already has it as path 0, which is live",
         ),
+        (
+            &["path", "remove", "all"],
+            2,
+            "there are such paths of several disks; name one with --disk NAME, or give --all",
+        ),
+        (&["path", "drain", "0"], 2, "this changes 2 disks (disk0, disk1); name one"),
         (&["path", "remove", "9"], 1, "no path is `9`"),
         (&["path", "remove", "[::1]"], 1, "would have no usable path left"),
         (&["path", "remove", "0", "--disk", "x"], 1, "no disk is named `x`"),

@@ -37,7 +37,7 @@ impl InDoubt {
         let path = PathSelector::Index(0);
         self.daemon
             .api
-            .act_on_paths(&ActOnPaths { path, disk: None, action: PathAction::Reset, force: false })
+            .act_on_paths(&ActOnPaths { path, disk: None, all: false, action: PathAction::Reset, force: false })
             .unwrap();
     }
 

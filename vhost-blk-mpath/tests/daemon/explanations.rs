@@ -75,7 +75,7 @@ impl Stage {
     }
 
     fn act(&self, path: PathSelector, action: PathAction) {
-        self.daemon.api.act_on_paths(&ActOnPaths { path, disk: None, action, force: true }).unwrap();
+        self.daemon.api.act_on_paths(&ActOnPaths { path, disk: None, all: false, action, force: true }).unwrap();
     }
 
     fn lose(&self, path: usize) {

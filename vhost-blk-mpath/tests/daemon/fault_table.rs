@@ -131,7 +131,7 @@ impl Stage {
 }
 
 fn act(action: PathAction, force: bool) -> ActOnPaths {
-    ActOnPaths { path: PathSelector::All, disk: None, action, force }
+    ActOnPaths { path: PathSelector::All, disk: None, all: false, action, force }
 }
 
 const FALLBACK: &str = "MPTCP falls back to plain TCP";

@@ -265,7 +265,8 @@ fn a_grey_path_can_be_disabled_and_events_report_it() {
     // On a busy machine it may have been suspect before, and recovered.
     let before = recoveries();
     assert!(kinds().contains(&EventKind::PathSuspect));
-    let disable = ActOnPaths { path: PathSelector::Index(0), disk: None, action: PathAction::Disable, force: false };
+    let disable =
+        ActOnPaths { path: PathSelector::Index(0), disk: None, all: false, action: PathAction::Disable, force: false };
     let asked = Instant::now();
     let state = rig.daemon.api.act_on_paths(&disable).unwrap()[0].state;
     println!("disabling a grey path was answered after {:?}", asked.elapsed());

@@ -129,7 +129,8 @@ fn a_change_for_all_disks_ignores_disks_being_removed() {
             daemon.api.set(&policies.next().unwrap().into()).unwrap();
             daemon.api.set(&SetSettings { hedge: Some(Hedge::Off), ..SetSettings::default() }).unwrap();
             switch(&daemon, SchedulerKind::Fifo, &[]);
-            daemon.api.set(&SetLimits { burst: "2s".parse().ok(), ..SetLimits::default() }.into()).unwrap();
+            let limits = SetLimits { burst: "2s".parse().ok(), ..SetLimits::default() };
+            daemon.api.set(&SetSettings { all: true, ..limits.into() }).unwrap();
         }
     });
     let last = daemon.api.set(&PolicyKind::RoundRobin.into()).unwrap();
@@ -211,8 +212,13 @@ fn force_removal(drain_fence: bool, next: &str) {
     assert!(record.contains("\"fence_ms\": 6100"), "{record}");
     // It does not forget unflushed writes either: it has the controller flush them before it closes the path.
     let path = daemon.paths().iter().position(|path| path.disk == next).unwrap();
-    let disable =
-        ActOnPaths { path: PathSelector::Index(0), disk: Some(next.into()), action: PathAction::Disable, force: true };
+    let disable = ActOnPaths {
+        path: PathSelector::Index(0),
+        disk: Some(next.into()),
+        all: false,
+        action: PathAction::Disable,
+        force: true,
+    };
     let listener = usize::from(!elsewhere);
     target.set(listener, "black-hole=stall");
     daemon.api.act_on_paths(&disable).unwrap();

@@ -97,7 +97,8 @@ fn counters_grow_under_load_and_never_shrink() {
     daemon.api.set_injection(&inject(PathSelector::Index(1), Duration::from_millis(1))).unwrap();
     verification.goes_on(300);
     scrape("another scheduler and an injection");
-    let reset = ActOnPaths { path: PathSelector::Index(1), disk: None, action: PathAction::Reset, force: false };
+    let reset =
+        ActOnPaths { path: PathSelector::Index(1), disk: None, all: false, action: PathAction::Reset, force: false };
     daemon.api.act_on_paths(&reset).unwrap();
     eventually("the path is live again", || daemon.is_live(1));
     verification.goes_on(300);

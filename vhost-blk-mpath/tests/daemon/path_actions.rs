@@ -17,7 +17,7 @@ use crate::support::{Daemon, Disk, Target, Verification, VerificationSetup, even
 const FLAGS: &str = "--policy round-robin --keep-alive-tmo 60 --suspect-timeout 60s --io-threads 2";
 
 pub(crate) fn wanted(path: u16, action: PathAction) -> ActOnPaths {
-    ActOnPaths { path: PathSelector::Index(path), disk: None, action, force: false }
+    ActOnPaths { path: PathSelector::Index(path), disk: None, all: false, action, force: false }
 }
 
 impl Daemon {

@@ -68,7 +68,10 @@ impl Rig {
     }
 
     fn act(&self, action: PathAction) {
-        self.daemon.api.act_on_paths(&ActOnPaths { path: PathSelector::All, disk: None, action, force: true }).unwrap();
+        self.daemon
+            .api
+            .act_on_paths(&ActOnPaths { path: PathSelector::All, disk: None, all: false, action, force: true })
+            .unwrap();
     }
 }
 

@@ -136,9 +136,8 @@ fn starve_by_neighbour(pid: u32, time: Duration) {
 #[test]
 #[ignore = "needs root, two processors and no other load"]
 fn stalls_of_every_kind_are_the_hosts() {
-    let kinds: [(&str, fn(u32, Duration)); 3] =
-        [("stop", stop), ("quota", starve_by_quota), ("neighbour", starve_by_neighbour)];
-    for (kind, stall) in kinds {
+    type Stall = fn(u32, Duration);
+    for (kind, stall) in [("stop", stop as Stall), ("quota", starve_by_quota), ("neighbour", starve_by_neighbour)] {
         for n in 0..20 {
             let time = Duration::from_millis(500 + 75 * n);
             println!("{kind}: {time:?}");

@@ -143,7 +143,8 @@ fn a_second_writer_is_refused_and_the_first_is_served() {
     assert_eq!((state(&daemon, refused), waits.is_finished()), (DiskState::Starting, false));
     // Once the namespace is free, the operator can have the path tried again.
     daemon.api.remove_disk(&format!("disk-{}", 1 - refused), true).unwrap();
-    let reset = ActOnPaths { path: PathSelector::Index(0), disk: None, action: PathAction::Reset, force: false };
+    let reset =
+        ActOnPaths { path: PathSelector::Index(0), disk: None, all: false, action: PathAction::Reset, force: false };
     daemon.api.act_on_paths(&reset).unwrap();
     assert_eq!(waits.join().unwrap().read(0), 7);
 }

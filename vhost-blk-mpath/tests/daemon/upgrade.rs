@@ -341,7 +341,7 @@ fn a_path_out_of_use_is_not_used_again_by_an_upgrade() {
     for (action, state) in [(PathAction::Drain, "draining"), (PathAction::Disable, "disabled")] {
         daemon
             .api
-            .act_on_paths(&ActOnPaths { path: PathSelector::Index(1), disk: None, action, force: false })
+            .act_on_paths(&ActOnPaths { path: PathSelector::Index(1), disk: None, all: false, action, force: false })
             .unwrap();
         eventually("the path is out of use", || daemon.paths()[1].state.to_string() == state);
         let state = if state == "draining" { "drained" } else { state };
@@ -364,7 +364,8 @@ fn a_path_that_is_disabled_during_an_upgrade_is_not_used_again() {
     let api = daemon.place.api();
     let upgrade = thread::spawn(move || Client::new(&api, PATIENCE).unwrap().upgrade(false));
     eventually("the new process connects", || target.connections(0) > before);
-    let disable = ActOnPaths { path: PathSelector::Index(1), disk: None, action: PathAction::Disable, force: false };
+    let disable =
+        ActOnPaths { path: PathSelector::Index(1), disk: None, all: false, action: PathAction::Disable, force: false };
     daemon.api.act_on_paths(&disable).unwrap();
     (0..2).for_each(|path| target.set(path, "black-hole=off"));
     let error = upgrade.join().unwrap().unwrap_err().to_string();

@@ -178,7 +178,7 @@ fn front_ends_learn_of_all_path_changes() {
     let mut is_told = |paths| front_end.is_told((PolicyKind::RoundRobin, paths));
     let act = |path, action| {
         let path = PathSelector::Index(path);
-        daemon.api.act_on_paths(&ActOnPaths { path, disk: None, action, force: false }).unwrap();
+        daemon.api.act_on_paths(&ActOnPaths { path, disk: None, all: false, action, force: false }).unwrap();
     };
     act(1, PathAction::Drain);
     is_told([2, 1, 1]);
@@ -244,7 +244,7 @@ fn concurrent_changes_are_all_shown() {
     let of_paths = || {
         for action in [PathAction::Drain, PathAction::Enable].into_iter().cycle().take(100) {
             let path = PathSelector::Index(1);
-            daemon.api.act_on_paths(&ActOnPaths { path, disk: None, action, force: false }).unwrap();
+            daemon.api.act_on_paths(&ActOnPaths { path, disk: None, all: false, action, force: false }).unwrap();
         }
     };
     std::thread::scope(|scope| {
@@ -305,7 +305,10 @@ fn windows_of_disks_with_separate_paths_are_independent() {
     // A window that changes all the time, read or not, does not delay the other's notices.
     let act = |disk: &str, action| {
         let path = PathSelector::Index(1);
-        daemon.api.act_on_paths(&ActOnPaths { path, disk: Some(disk.into()), action, force: false }).unwrap();
+        daemon
+            .api
+            .act_on_paths(&ActOnPaths { path, disk: Some(disk.into()), all: false, action, force: false })
+            .unwrap();
     };
     for reads in [false, true] {
         for kind in [PolicyKind::Numa, PolicyKind::Latency].into_iter().cycle().take(50) {

@@ -8,11 +8,11 @@ use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path as RoutePath, Query, State};
 use axum::http::{Method, Uri};
-use mpath_api::types::{Disk, RemovedDisk, SchedulerDetail};
+use mpath_api::types::{Disk, ErrorCode, RemovedDisk, SchedulerDetail};
 use mpath_config::{DiskConfig, DiskName, LiveSetting, similar_name};
 
 use super::document::{Routes, routes};
-use super::error::ControlError;
+use super::error::{ApiError, ControlError};
 use super::request::{Answer, DisksQuery, ForceQuery, JsonBody, query, route};
 use super::{Control, DiskRef};
 
@@ -24,6 +24,9 @@ pub(super) fn routes<C: Control>() -> Routes<Arc<C>> {
         remove_disk [BadRequest, UnknownDisk, DiskConnected, DiskLeaving, SharesPaths],
     )
 }
+
+/// An error names this many disks.
+const NAMED_MAX: usize = 4;
 
 /// Whether a request adds or removes disks, reloads the configuration or begins an upgrade, which takes longer than others.
 pub(super) fn takes_long(method: &Method, uri: &Uri) -> bool {
@@ -42,6 +45,7 @@ async fn disks<C: Control>(
     wanted: Result<Query<DisksQuery>, QueryRejection>,
 ) -> Answer<Vec<Disk>> {
     let DisksQuery { disk, setting } = query(wanted)?;
+    let disk = if setting.is_some_and(LiveSetting::is_of_paths) { owner(&*control, disk) } else { disk };
     Ok(Json(having(setting.as_slice(), control.status().await?.disks, disk)?))
 }
 
@@ -151,6 +155,38 @@ pub(super) fn of_disks_with_paths<T: OfDisk>(all: Vec<T>, disk: Option<String>) 
     }
     selected.retain(|of| of.shares_paths_of().is_none());
     Ok(selected)
+}
+
+/// Makes sure that a change of several disks is meant. `changed` are the names of the disks that it would change, in order.
+pub(super) fn one_or_all<'a>(
+    named: Option<&str>,
+    all: bool,
+    changed: impl Iterator<Item = &'a str>,
+) -> Result<(), ApiError> {
+    let refused = |message: String| Err(ApiError::new(ErrorCode::BadRequest, message));
+    let mut changed: Vec<_> = changed.collect();
+    changed.dedup();
+    match (named, all) {
+        (Some(_), true) => refused("give `disk` or `all`, not both".into()),
+        (None, false) if changed.len() > 1 => {
+            let few = &changed[..changed.len().min(NAMED_MAX)];
+            let more = if changed.len() > NAMED_MAX { ", …" } else { "" };
+            refused(format!(
+                "this changes {} disks ({}{more}); name one (`disk`; mpathctl: --disk NAME) or say that you mean all of them \
+                 (`all`; mpathctl: --all)",
+                changed.len(),
+                few.join(", "),
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The disk that has the paths of the named disk. So a client can read what is known of the paths of a disk that shares them.
+pub(super) fn owner<C: Control>(control: &C, named: Option<String>) -> Option<String> {
+    let disks = control.disks();
+    let owner = |named: &String| disks.iter().find(|of| of.disk == *named)?.shares_paths_of.clone();
+    named.as_ref().and_then(owner).or(named)
 }
 
 /// The named disk, which must have all of these settings of its own, or every disk that has one of them.

@@ -7,12 +7,12 @@ use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path as RoutePath, Query, State};
 use mpath_api::types::{
-    ActOnPaths, AddPath, ErrorCode, InjectedMilliseconds, InjectedPath, InjectionInForce, Path, PathSelector,
-    PathState, SetInjection,
+    ActOnPaths, AddPath, ErrorCode, InjectedMilliseconds, InjectedPath, InjectionInForce, Path, PathAction,
+    PathSelector, PathState, SetInjection,
 };
 use mpath_config::DiskName;
 
-use super::disks::of_disks_with_paths;
+use super::disks::{of_disks_with_paths, one_or_all, owner};
 use super::document::{Routes, routes};
 use super::error::{ApiError, ControlError};
 use super::request::{Answer, DiskQuery, ForceQuery, JsonBody, PathQuery, query, route};
@@ -37,7 +37,8 @@ async fn paths<C: Control>(
     wanted: Result<Query<PathQuery>, QueryRejection>,
 ) -> Answer<Vec<Path>> {
     let wanted = query(wanted)?;
-    Ok(Json(select(&*control, &wanted.path.unwrap_or(PathSelector::All), wanted.disk).await?))
+    let disk = owner(&*control, wanted.disk);
+    Ok(Json(select(&*control, &wanted.path.unwrap_or(PathSelector::All), disk).await?))
 }
 
 /// Enables, drains, disables or resets paths. Answers with the selected paths after the action.
@@ -47,6 +48,9 @@ async fn act_on_paths<C: Control>(
     JsonBody(wanted): JsonBody<ActOnPaths>,
 ) -> Answer<Vec<Path>> {
     let paths = changeable(&*control, &wanted.path, wanted.disk.clone()).await?;
+    if wanted.action != PathAction::Enable {
+        one_or_all(wanted.disk.as_deref(), wanted.all, paths.iter().map(|path| &*path.disk))?;
+    }
     control.act_on_paths(&refs(&paths), wanted.action, wanted.force).await?;
     Ok(Json(select(&*control, &wanted.path, wanted.disk).await?))
 }
@@ -128,7 +132,8 @@ async fn injections<C: Control>(
     State(control): State<Arc<C>>,
     disk: Result<Query<DiskQuery>, QueryRejection>,
 ) -> Answer<Vec<InjectedPath>> {
-    let paths = paths_of(&*control, query(disk)?.disk).await?;
+    let disk = owner(&*control, query(disk)?.disk);
+    let paths = paths_of(&*control, disk).await?;
     Ok(Json(paths.into_iter().flat_map(injected).collect()))
 }
 

@@ -9,7 +9,7 @@ use mpath_api::types::{Disk, OpStats, Parameter, Path, PathView, Policy, PolicyD
 use mpath_core::{PolicyKind, PolicySpec};
 
 use super::Control;
-use super::disks::of_disks_with_paths;
+use super::disks::{of_disks_with_paths, owner};
 use super::document::{Routes, routes};
 use super::paths::{paths_of, share};
 use super::request::{Answer, DiskQuery, query};
@@ -41,7 +41,7 @@ async fn policy_detail<C: Control>(
     State(control): State<Arc<C>>,
     disk: Result<Query<DiskQuery>, QueryRejection>,
 ) -> Answer<Vec<PolicyDetail>> {
-    let disk = query(disk)?.disk;
+    let disk = owner(&*control, query(disk)?.disk);
     let paths = paths_of(&*control, disk.clone()).await?;
     let detail = |Disk { name, policy, .. }| PolicyDetail {
         policies: PolicyInForce::of(&policy),

@@ -8,7 +8,7 @@ use mpath_api::types::{Disk, ErrorCode, SetSettings};
 use mpath_config::LiveSetting;
 
 use super::Control;
-use super::disks::having;
+use super::disks::{OfDisk, having, one_or_all};
 use super::document::{Routes, routes};
 use super::error::ApiError;
 use super::request::{Answer, JsonBody};
@@ -30,9 +30,8 @@ async fn set_settings<C: Control>(
         return Err(refused(format!("nothing to set; give {}", LiveSetting::ALL.map(LiveSetting::name).join(", "))));
     }
     let disks: Vec<_> = having(&settings, control.disks(), wanted.disk.clone())?;
-    if settings.contains(&LiveSetting::Weight) && wanted.disk.is_none() && disks.len() > 1 {
-        let message = "there are several disks, and a weight is the share of one among them; name the disk in `disk`";
-        return Err(refused(message.into()));
+    if settings.iter().any(|setting| matches!(setting, LiveSetting::Weight | LiveSetting::Limits)) {
+        one_or_all(wanted.disk.as_deref(), wanted.all, disks.iter().map(OfDisk::disk))?;
     }
     let names: Vec<_> = disks.into_iter().map(|of| of.disk).collect();
     control.set(&names, change).await?;

@@ -21,7 +21,7 @@ const NOTICED: Duration = Duration::from_millis(5);
 /// still.
 const STALLS_MAX: usize = 1024;
 
-/// What the driver of a group knows of the time since its last turn began.
+/// The time since the last turn of a driver began, as the driver knows it.
 #[derive(Clone, Copy, Debug)]
 pub struct Waking {
     /// When the last turn ended.
@@ -49,7 +49,7 @@ impl Stall {
     }
 }
 
-/// What a host has cost an I/O thread since its start.
+/// The stalls of an I/O thread since its start.
 #[derive(Clone)]
 pub struct HostStats {
     /// The number of stalls of 5 ms and more.

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Times that do not overlap, in order. Of more than a fixed number, the oldest are forgotten.
+/// Times that do not overlap, in order. Their number is bounded: the oldest are forgotten.
 #[derive(Clone, Debug)]
 pub(crate) struct Spans {
     /// Begin and end of each, the latest at the back.

@@ -20,7 +20,7 @@ use crate::wake_channel::WakeReceiver;
 
 /// While a thread is busy, a turn comes at least this often. A thread that is woken later knows that it did not run.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// A thread is busy for this long after it had an open request. So a disk in use is watched, and a quiet one wakes nobody.
+/// A thread is busy for this long after it had an open request. So a disk in use is watched, and the thread of a quiet one sleeps.
 const BUSY_FOR: Duration = Duration::from_secs(1);
 
 /// Polling, waits for processors and stalls of one thread.

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What the kernel has counted for a thread since its start.
+/// The kernel's counts for a thread since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessorTimes {
     /// The time that the thread ran.
@@ -20,7 +20,7 @@ pub struct ProcessorTimes {
 pub(crate) struct Schedstat(Option<File>);
 
 impl Schedstat {
-    /// Of the calling thread. A kernel without `CONFIG_SCHED_INFO` counts nothing.
+    /// Reads those of the calling thread. A kernel without `CONFIG_SCHED_INFO` counts nothing.
     pub(crate) fn of_this_thread() -> Self {
         Self(File::open("/proc/thread-self/schedstat").ok())
     }

@@ -355,19 +355,27 @@ fn a_request_knows_its_client() {
 fn paths_are_drained_enabled_and_disabled() {
     let server = Running::start(Limits::default());
     let client = server.client();
-    let act = |path: &str, disk: Option<&str>, action, force| {
-        let wanted = ActOnPaths { path: path.parse().unwrap(), disk: disk.map(Into::into), action, force };
+    let act_on = |path: &str, disk: Option<&str>, all, action, force| {
+        let wanted = ActOnPaths { path: path.parse().unwrap(), disk: disk.map(Into::into), all, action, force };
         let places = |paths: Vec<Path>| paths.into_iter().map(|p| (p.disk, p.index, p.state)).collect::<Vec<_>>();
         client.act_on_paths(&wanted).map(places)
     };
+    let act = |path: &str, disk: Option<&str>, action, force| act_on(path, disk, disk.is_none(), action, force);
     let drained = PathState::Draining;
+    for action in [PathAction::Drain, PathAction::Disable, PathAction::Reset] {
+        let refused = act_on("1", None, false, action, true).unwrap_err().to_string();
+        assert!(refused.starts_with("this changes 2 disks (a, b); name one"), "{refused}");
+    }
+    let refused = act_on("1", Some("a"), true, PathAction::Drain, true).unwrap_err().to_string();
+    assert_eq!(refused, "give `disk` or `all`, not both");
     assert_eq!(act("1", Some("a"), PathAction::Drain, false).unwrap(), [("a".into(), 1, drained)]);
     let refused = act("1", None, PathAction::Disable, false).unwrap_err().to_string();
     assert!(refused.contains("disk `a` would have no usable path left"), "{refused}");
     assert_eq!(act("0", None, PathAction::Disable, true).unwrap().len(), 2);
     assert_eq!(act("0", Some("b"), PathAction::Enable, false).unwrap(), [("b".into(), 0, PathState::Live)]);
+    assert_eq!(act_on("0", None, false, PathAction::Enable, true).unwrap().len(), 2, "this harms no disk");
     let shown = client.path(&PathSelector::Index(0), Some("a")).unwrap();
-    assert_eq!((shown.len(), shown[0].index, shown[0].state), (1, 0, drained));
+    assert_eq!((shown.len(), shown[0].index, shown[0].state), (1, 0, PathState::Live));
     assert!(client.path(&PathSelector::Index(7), None).unwrap_err().to_string().contains("no path is `7`"));
 }
 
@@ -401,7 +409,13 @@ fn paths_are_added_and_removed() {
     let states = client.paths(Some("b")).unwrap().iter().map(|path| path.state).collect::<Vec<_>>();
     assert_eq!(states, [PathState::Live, removing]);
     // `all` leaves out the path that is being removed.
-    let drain = ActOnPaths { path: PathSelector::All, disk: Some("a".into()), action: PathAction::Drain, force: false };
+    let drain = ActOnPaths {
+        path: PathSelector::All,
+        disk: Some("a".into()),
+        all: false,
+        action: PathAction::Drain,
+        force: false,
+    };
     assert_eq!(
         client.act_on_paths(&drain).unwrap().iter().map(|path| path.state).collect::<Vec<_>>(),
         [removing, PathState::Draining]

@@ -49,10 +49,12 @@ fn schedulers_and_limits_are_read_and_set() {
         (json!({}), "nothing to set; give policy, scheduler, limits, weight, hedge, hedge-budget"),
         (json!({"iops": 1, "queue": 1}), "unknown field `queue`"),
     ] {
-        assert_eq!(server.refuses(&json!({"limits": limits}), part), 400);
+        assert_eq!(server.refuses(&json!({"limits": limits, "disk": "a"}), part), 400);
     }
     let lifted = SetLimits { iops: Some("off".parse().unwrap()), ..SetLimits::default() };
-    assert_eq!(client.set(&lifted.into()).unwrap(), client.disks_with(LiveSetting::Limits, None).unwrap());
+    assert_eq!(server.refuses(&json!({"limits": {"iops": "off"}}), "this changes 2 disks (a, b); name one"), 400);
+    let lifted = SetSettings { all: true, ..lifted.into() };
+    assert_eq!(client.set(&lifted).unwrap(), client.disks_with(LiveSetting::Limits, None).unwrap());
     let a = &client.disks_with(LiveSetting::Limits, Some("a")).unwrap()[0];
     assert_eq!(a.limits.as_ref().unwrap().limits.to_string(), "iops off, bandwidth 1MiB, burst 2s");
 }
@@ -90,7 +92,7 @@ fn weights_are_read_and_set() {
         (json!({"weight": 1001, "disk": "a"}), "integer `1001`, expected an integer from 1 to 1000"),
         (
             json!({"weight": 25}),
-            "there are several disks, and a weight is the share of one among them; name the disk in `disk`",
+            "this changes 3 disks (a, b, shares-a); name one (`disk`; mpathctl: --disk NAME) or say that you mean all",
         ),
         (json!({"disk": "a"}), "nothing to set"),
         (json!({"weight": 25, "disk": "a", "queue": 1}), "unknown field `queue`"),

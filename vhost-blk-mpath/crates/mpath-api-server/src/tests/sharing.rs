@@ -3,30 +3,37 @@
 use super::*;
 
 #[test]
-fn requests_about_paths_are_refused_for_a_disk_that_shares_paths() {
+fn changes_of_paths_are_refused_for_a_disk_that_shares_paths() {
     let server = Running::start_with(Fake::sharing(), Limits::default());
     let client = server.client();
     let injection = r#"{"path":"0","injection":{"latency-us":5},"disk":"shares-a"}"#;
     for (method, target, body) in [
-        ("GET", "/v1/disks?disk=shares-a&setting=policy", ""),
         ("PUT", "/v1/settings", r#"{"policy":{"name":"numa"},"disk":"shares-a"}"#),
-        ("GET", "/v1/policy/detail?disk=shares-a", ""),
-        ("GET", "/v1/disks?disk=shares-a&setting=hedge-budget", ""),
         ("PUT", "/v1/settings", r#"{"hedge":"p95","disk":"shares-a"}"#),
-        ("GET", "/v1/disks?disk=shares-a&setting=scheduler", ""),
         ("PUT", "/v1/settings", r#"{"scheduler":{"name":"burst-credit"},"limits":{"iops":9},"disk":"shares-a"}"#),
-        ("GET", "/v1/paths?disk=shares-a", ""),
-        ("GET", "/v1/paths?disk=shares-a&path=0", ""),
         ("PUT", "/v1/paths", r#"{"path":"0","action":"drain","disk":"shares-a"}"#),
         ("POST", "/v1/disks/shares-a/paths", r#"{"address":"tcp://127.0.0.1:4420"}"#),
         ("DELETE", "/v1/disks/shares-a/paths/0", ""),
-        ("GET", "/v1/injections?disk=shares-a", ""),
         ("PUT", "/v1/injections", injection),
         ("DELETE", "/v1/injections?disk=shares-a&path=0", ""),
     ] {
         let message = "disk `shares-a` shares the paths, policy, scheduler and hedging of `a`; name `a`";
         let refused = format!(r#"{{"error":{{"code":"shares-paths","message":"{message}"}}}}"#);
         assert_eq!(server.request(method, target, body), (409, refused), "{method} {target}");
+    }
+
+    // What is read are the paths of the other disk.
+    for target in [
+        "/v1/disks?disk={}&setting=policy",
+        "/v1/policy/detail?disk={}",
+        "/v1/disks?disk={}&setting=hedge-budget",
+        "/v1/disks?disk={}&setting=scheduler",
+        "/v1/paths?disk={}",
+        "/v1/paths?disk={}&path=0",
+        "/v1/injections?disk={}",
+    ] {
+        let answer = |disk| server.request("GET", &target.replace("{}", disk), "");
+        assert_eq!((answer(SHARER), answer(SHARER).0), (answer("a"), 200), "{target}");
     }
 
     // Without a named disk, a change applies to every disk that has paths, and the answer lists these disks.
@@ -52,8 +59,8 @@ fn requests_about_paths_are_refused_for_a_disk_that_shares_paths() {
     );
     assert_eq!(details[2].shares_paths_of.as_deref(), Some("a"));
     assert_eq!(client.scheduler_detail(Some(SHARER)).unwrap(), details[2..]);
-    assert_eq!(set(limits("7")).len(), 3, "every disk has limits");
-    let both = SetSettings { policy: Some(PolicyKind::Bdp.into()), ..limits("8") };
+    assert_eq!(set(SetSettings { all: true, ..limits("7") }).len(), 3, "every disk has limits");
+    let both = SetSettings { policy: Some(PolicyKind::Bdp.into()), all: true, ..limits("8") };
     assert_eq!(set(both), ["a", "b", SHARER]);
     let shown = client.disks_with(LiveSetting::Limits, None).unwrap();
     assert!(shown.iter().all(|of| of.policy == PolicyKind::Bdp.into() && of.limits.as_ref().unwrap().limits.iops.to_string() == "8"));

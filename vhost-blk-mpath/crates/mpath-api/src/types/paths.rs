@@ -43,6 +43,9 @@ pub struct ActOnPaths {
     /// The disk, which must have paths of its own. If left out: every such disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<String>,
+    /// Paths of several disks are meant. Without this, an action other than `enable` on paths of several disks needs `disk`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub all: bool,
     /// The action.
     pub action: PathAction,
     /// Whether to drain or disable even if a disk then has no usable path. Its I/O waits.

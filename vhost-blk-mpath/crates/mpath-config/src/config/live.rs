@@ -143,6 +143,9 @@ pub struct SetSettings {
     /// The disk. If left out: every disk that has the settings. A disk that shares paths has only `limits` and `weight`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk: Option<String>,
+    /// Limits and weights of every disk are meant. Without this, they need `disk` if there are several disks.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub all: bool,
     /// The policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<SetPolicy>,
@@ -152,7 +155,7 @@ pub struct SetSettings {
     /// The limits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<SetLimits>,
-    /// The share among the disks over the same paths. It needs `disk` if there are several disks.
+    /// The share among the disks over the same paths.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<Weight>,
     /// The reads to hedge.
