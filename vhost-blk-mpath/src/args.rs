@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn every_flag_sets_the_setting_of_its_name() {
         let flags = "--name db --weight 7 --namespace 3 --policy numa --scheduler fifo --limit-iops 900 --limit-bandwidth 9MiB --limit-burst 3s --read-only --queues 2 --queue-size 32 --max-transfer 256KiB --window-ios 4 --window-bytes 65536 --poll-us auto \
-             --hdr-digest --data-digest --keep-alive-tmo 7 --reconnect-delay 9 --suspect-timeout 2s --io-timeout 8s --hedge p99.5 --hedge-budget 0.5% --fast-io-fail-tmo 60 --ctrl-loss-tmo 90 \
+             --hdr-digest --data-digest --keep-alive-tmo 7 --reconnect-delay 9 --suspect-timeout 2s --io-timeout 8s --hedge p99.5 --hedge-budget 0.5% --min-paths 2 --fast-io-fail-tmo 60 --ctrl-loss-tmo 90 \
              --shared-write-cache --drain-fence --mpath-window --discovery tcp://127.0.0.1 --discovery tcp://[::1]:8010 \
              --socket-mode 0660 --socket-owner qemu --socket-group 107 \
              --api /tmp/a --api-mode 0666 --api-owner 7 --api-group ops --api-read-only /tmp/r --api-read-only-mode 0444 \
@@ -237,6 +237,7 @@ mod tests {
                 io-timeout: 8s
                 hedge: p99.5
                 hedge-budget: 0.5%
+                min-paths: 2
                 fast-io-fail-tmo: 60
                 ctrl-loss-tmo: 90
                 shared-write-cache: true

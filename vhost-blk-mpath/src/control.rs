@@ -477,6 +477,7 @@ fn describe(service: &Service, disk: &Disk, disk_state: DiskState, stats: Option
             hedges: hedging.sent,
             hedges_won: hedging.won,
         },
+        min_paths: live.min_paths,
         path_counts,
     }
 }

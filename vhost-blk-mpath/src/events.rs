@@ -12,6 +12,8 @@ use mpath_api_server::caller;
 use tokio::sync::watch;
 use uuid::Uuid;
 
+use crate::host_stalls::HostStalls;
+
 /// The number of events kept. A client that asks too seldom is told how many it has missed.
 const EVENTS_MAX: usize = 1024;
 /// The number of events kept of one kind, disk and path. Anything that repeats without end, such as a front-end that
@@ -34,6 +36,8 @@ pub(crate) struct EventLog {
     last: watch::Sender<u64>,
     /// True once the daemon ends. No client waits after that.
     ended: watch::Sender<bool>,
+    /// Times in which this host did not run the daemon. Events tell of them.
+    pub(crate) stalls: HostStalls,
 }
 
 #[derive(Default)]
@@ -93,6 +97,7 @@ impl EventLog {
             ring: Mutex::default(),
             last: watch::Sender::new(0),
             ended: watch::Sender::new(false),
+            stalls: HostStalls::new(),
         }
     }
 

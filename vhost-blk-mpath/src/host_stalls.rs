@@ -3,6 +3,7 @@
 //! Times in which this host did not run the daemon: its process was stopped, or a thread waited for a processor.
 
 use std::collections::VecDeque;
+use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -25,15 +26,44 @@ const MOST: usize = 600;
 /// How often the control thread calls [`HostStalls::beat`].
 pub(crate) const BEAT: Duration = Duration::from_millis(500);
 
+/// The stalls of I/O threads that were not looked at yet. More are lost.
+const SENT_MAX: usize = 64;
+
 /// The recent stalls of all threads.
-pub(crate) struct HostStalls(Mutex<Stalls>);
+pub(crate) struct HostStalls {
+    sender: SyncSender<Stall>,
+    stalls: Mutex<Stalls>,
+}
+
+/// Passes the stalls of an I/O thread on. It never blocks.
+pub(crate) struct StallSender(SyncSender<Stall>);
+
+impl StallSender {
+    pub(crate) fn send(&self, stall: Stall) {
+        if stall.time() >= TOLD {
+            let _ = self.0.try_send(stall);
+        }
+    }
+}
 
 struct Stalls {
+    sent: Receiver<Stall>,
     /// Stalls that do not overlap, by their end.
     kept: VecDeque<Kept>,
     told_at: Option<Instant>,
-    /// The last [`HostStalls::beat`].
-    beat_at: Instant,
+    /// The last [`HostStalls::beat`], and the time that the control thread had run until then; `None` while nothing watches.
+    beat: Option<(Instant, Duration)>,
+    /// The last stall of the control thread, which sends keep-alives.
+    of_control: Option<Stall>,
+}
+
+/// Ends [`HostStalls::watch`].
+pub(crate) struct Watched<'a>(&'a HostStalls);
+
+impl Drop for Watched<'_> {
+    fn drop(&mut self) {
+        self.0.lock().beat = None;
+    }
 }
 
 struct Kept {
@@ -69,24 +99,35 @@ impl Sum {
 }
 
 impl HostStalls {
-    pub(crate) fn new(now: Instant) -> Self {
-        Self(Mutex::new(Stalls { kept: VecDeque::new(), told_at: None, beat_at: now }))
+    pub(crate) fn new() -> Self {
+        let (sender, sent) = mpsc::sync_channel(SENT_MAX);
+        let stalls = Stalls { sent, kept: VecDeque::new(), told_at: None, beat: None, of_control: None };
+        Self { sender, stalls: Mutex::new(stalls) }
     }
 
+    pub(crate) fn sender(&self) -> StallSender {
+        StallSender(self.sender.clone())
+    }
+
+    /// The stalls, with those that I/O threads have sent meanwhile.
     fn lock(&self) -> MutexGuard<'_, Stalls> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes note of the stall of a thread that has just ended. Stalls of several threads at one time are one.
-    pub(crate) fn add(&self, stall: Stall) {
-        if stall.time() >= TOLD {
-            self.lock().add(stall);
+        let mut stalls = self.stalls.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Ok(stall) = stalls.sent.try_recv() {
+            stalls.add(stall);
         }
+        stalls
     }
 
-    /// The control thread runs. It calls this at least every [`BEAT`], so a longer time without a call is a stall.
-    pub(crate) fn beat(&self, now: Instant) {
-        self.lock().beat(now);
+    /// The control thread begins to call [`HostStalls::beat`].
+    pub(crate) fn watch(&self, now: Instant, processor_time: Duration) -> Watched<'_> {
+        self.lock().beat = Some((now, processor_time));
+        Watched(self)
+    }
+
+    /// The control thread runs, and has run for `processor_time` so far. It calls this every [`BEAT`], so a longer time without a
+    /// call is a stall, less the time in which it worked.
+    pub(crate) fn beat(&self, now: Instant, processor_time: Duration) {
+        self.lock().beat(now, Some(processor_time));
     }
 
     /// The text of an event, if there are stalls of which none has told.
@@ -99,8 +140,9 @@ impl HostStalls {
         let sum = Sum::of(stalls.kept.iter().filter(|kept| !kept.is_told));
         stalls.kept.iter_mut().for_each(|kept| kept.is_told = true);
         stalls.told_at = Some(now);
+        drop(stalls);
         Some(format!(
-            "this host did not run the daemon {}, until {}: it was stopped, or a thread of it had no processor; its requests \
+            "this host did not run the daemon, or a thread of it, {}, until {}: it was stopped, or had no processor; its requests \
              waited for this host and not for storage",
             sum.text(),
             utc(time - (now - last)),
@@ -109,22 +151,26 @@ impl HostStalls {
 
     /// Why the host counts as starved, if it does.
     pub(crate) fn starved(&self, now: Instant) -> Option<String> {
-        let stalls = self.lock();
-        let sum = Sum::of(stalls.kept.iter().filter(|kept| now - kept.stall.ended < STARVED_WITHIN));
-        let text = || format!("the host is starved: in the last minute it did not run the daemon {}", sum.text());
+        let sum = Sum::of(self.lock().kept.iter().filter(|kept| now - kept.stall.ended < STARVED_WITHIN));
+        let text = || {
+            format!(
+                "the host is starved: in the last minute it did not run the daemon, or a thread of it, {}",
+                sum.text()
+            )
+        };
         (sum.total >= STARVED).then(text)
     }
 
     /// An explanation why a controller with this keep-alive timeout has just ended its connections: this host was silent.
     pub(crate) fn silence(&self, now: Instant, keep_alive: Duration) -> Option<String> {
         let mut stalls = self.lock();
-        stalls.beat(now);
-        let recent = stalls.kept.iter().filter(|kept| now - kept.stall.ended < SEEN_AFTER);
-        let longest = recent.map(|kept| kept.stall.time()).max()?;
+        // The control thread may look at its connections before it looks at the time.
+        stalls.beat(now, None);
+        let last = stalls.of_control.filter(|stall| now - stall.ended < SEEN_AFTER)?.time();
         // The host speaks twice in this time.
-        (longest >= keep_alive / 2).then(|| {
+        (last >= keep_alive / 2).then(|| {
             format!(
-                "; just before, this host did not run the daemon for {longest:.1?}, so the controller may have missed the \
+                "; just before, this host did not run the daemon for {last:.1?}, so the controller may have missed the \
                  keep-alive of this host (keep-alive-tmo {keep_alive:?})"
             )
         })
@@ -138,8 +184,10 @@ impl Stalls {
         self.kept.retain(|Kept { stall, is_told: told }| {
             let overlaps = stall.began <= ended && began <= stall.ended;
             if overlaps {
+                let told_part = stall.time();
                 (began, ended) = (began.min(stall.began), ended.max(stall.ended));
-                is_told |= told;
+                // What is added may be an event's worth.
+                is_told |= *told && (ended - began) - told_part < TOLD;
             }
             !overlaps
         });
@@ -150,10 +198,16 @@ impl Stalls {
         self.kept.insert(at, Kept { stall: Stall { began, ended }, is_told });
     }
 
-    fn beat(&mut self, now: Instant) {
-        let due = std::mem::replace(&mut self.beat_at, now) + BEAT;
+    /// `processor_time` is `None` if it is not known: then it counts as not having grown.
+    fn beat(&mut self, now: Instant, processor_time: Option<Duration>) {
+        let Some((last, had_run)) = self.beat else { return };
+        let processor_time = processor_time.unwrap_or(had_run);
+        self.beat = Some((now, processor_time));
+        let due = last + BEAT + processor_time.saturating_sub(had_run);
         if now > due + TOLD {
-            self.add(Stall { began: due, ended: now });
+            let stall = Stall { began: due, ended: now };
+            self.of_control = Some(stall);
+            self.add(stall);
         }
     }
 }
@@ -171,8 +225,9 @@ mod tests {
 
     impl Test {
         fn new() -> Self {
-            let start = Instant::now();
-            Self { start, stalls: HostStalls::new(start) }
+            let (start, stalls) = (Instant::now(), HostStalls::new());
+            std::mem::forget(stalls.watch(start, Duration::ZERO));
+            Self { start, stalls }
         }
 
         fn at(&self, ms: u32) -> Instant {
@@ -180,7 +235,7 @@ mod tests {
         }
 
         fn add(&self, began: u32, ended: u32) {
-            self.stalls.add(Stall { began: self.at(began), ended: self.at(ended) });
+            self.stalls.sender().send(Stall { began: self.at(began), ended: self.at(ended) });
         }
 
         fn untold(&self, ms: u32) -> Option<String> {
@@ -198,7 +253,9 @@ mod tests {
         }
         let text = test.untold(900).unwrap();
         assert!(
-            text.starts_with("this host did not run the daemon for 831.0ms, until 1970-01-01T00:00:00.851Z: "),
+            text.starts_with(
+                "this host did not run the daemon, or a thread of it, for 831.0ms, until 1970-01-01T00:00:00.851Z: "
+            ),
             "{text}"
         );
         test.add(400, 852);
@@ -215,7 +272,9 @@ mod tests {
         assert_eq!(test.untold(10_199), None);
         let text = test.untold(10_200).unwrap();
         assert!(
-            text.starts_with("this host did not run the daemon 2 times, for 500.0ms in all and 300.0ms at most, "),
+            text.starts_with(
+                "this host did not run the daemon, or a thread of it, 2 times, for 500.0ms in all and 300.0ms at most, "
+            ),
             "{text}"
         );
         assert_eq!(test.untold(30_000), None);
@@ -228,7 +287,7 @@ mod tests {
         test.add(0, 600);
         assert_eq!(starved(1000), None);
         test.add(5000, 5400);
-        let text = "the host is starved: in the last minute it did not run the daemon 2 times, for 1.0s in all and 600.0ms at most";
+        let text = "the host is starved: in the last minute it did not run the daemon, or a thread of it, 2 times, for 1.0s in all and 600.0ms at most";
         assert_eq!(starved(60_599).as_deref(), Some(text));
         assert_eq!(starved(60_600), None);
     }
@@ -236,12 +295,27 @@ mod tests {
     #[test]
     fn a_control_thread_that_is_not_run_notices() {
         let test = Test::new();
-        for ms in [500, 1000, 1100, 1700] {
-            test.stalls.beat(test.at(ms));
-            assert_eq!(test.untold(ms), None);
+        let beat = |ms, ran: u32| test.stalls.beat(test.at(ms), ran * MS);
+        for (ms, ran) in [(500, 0), (1000, 0), (1100, 0), (1700, 0), (3000, 700)] {
+            beat(ms, ran);
+            assert_eq!(test.untold(ms), None, "in time, or at work");
         }
-        test.stalls.beat(test.at(3000));
-        assert!(test.untold(3000).unwrap().contains("for 800.0ms, until 1970-01-01T00:00:03.000Z"));
+        beat(4300, 700);
+        assert!(test.untold(4300).unwrap().contains("for 800.0ms, until 1970-01-01T00:00:04.300Z"));
+        drop(Watched(&test.stalls));
+        beat(20_000, 700);
+        assert_eq!(test.untold(20_000), None, "nothing watches any more");
+    }
+
+    #[test]
+    fn a_stall_that_grows_is_told_again() {
+        let test = Test::new();
+        test.add(0, 200);
+        assert!(test.untold(200).is_some());
+        test.add(150, 220);
+        assert_eq!(test.untold(15_000), None);
+        test.add(150, 900);
+        assert!(test.untold(30_000).unwrap().contains("for 900.0ms"));
     }
 
     #[test]
@@ -249,16 +323,21 @@ mod tests {
         let test = Test::new();
         let silence = |ms, keep_alive| test.stalls.silence(test.at(ms), keep_alive);
         assert_eq!(silence(100, 5000 * MS), None);
+        test.add(100, 20_000);
         let text = silence(12_600, 5000 * MS).unwrap();
         assert!(text.contains("did not run the daemon for 12.0s") && text.ends_with("(keep-alive-tmo 5s)"), "{text}");
         assert_eq!(silence(12_700, 30_000 * MS), None, "the stall was too short");
-        (26..36).for_each(|half| test.stalls.beat(test.at(500 * half)));
-        assert_eq!(silence(17_600, 5000 * MS), None, "long after");
+        (26..36).for_each(|half| test.stalls.beat(test.at(500 * half), Duration::ZERO));
+        assert_eq!(silence(17_600, 5000 * MS), None, "long after, and an I/O thread sends no keep-alives");
     }
 
     #[test]
     fn the_memory_is_bounded() {
         let test = Test::new();
+        for n in 0..2000 {
+            test.add(1000 * n, 1000 * n + 500);
+            assert!(test.stalls.lock().kept.len() <= MOST);
+        }
         (0..2000).for_each(|n| test.add(1000 * n, 1000 * n + 500));
         assert_eq!(test.stalls.lock().kept.len(), MOST);
     }

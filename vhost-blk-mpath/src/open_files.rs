@@ -23,8 +23,8 @@ const METRICS: u64 = 17;
 const DISK: u64 = 28;
 /// A virtqueue: the kick, call and error descriptors.
 const VIRTQUEUE: u64 = 3;
-/// An I/O thread: its ring, its wake-up, and the count of runnable threads if it polls.
-const IO_THREAD: u64 = 3;
+/// An I/O thread: its ring, its wake-up, its processor time, and the count of runnable threads if it polls.
+const IO_THREAD: u64 = 4;
 /// A connection of a path, and an earlier one that still closes, which is open twice while it drains. A path has one to each I/O
 /// thread and one for the admin queue.
 const CONNECTION: u64 = 3;
@@ -99,9 +99,9 @@ mod tests {
     fn every_disk_path_thread_and_listener_counts() {
         let mut config = geometry::tests::config();
         let least = of_disks(&config, 1, 1);
-        assert_eq!(least, 28 + 3 * 64 + 3 + 6);
+        assert_eq!(least, 28 + 3 * 64 + 4 + 6);
         assert_eq!(of_disks(&config, 2, 1), least + of_path(1));
-        assert_eq!(of_disks(&config, 1, 2), least + 3 + 3);
+        assert_eq!(of_disks(&config, 1, 2), least + 4 + 3);
         assert_eq!(needed([least, least].into_iter()), 128 + 2 * least);
         config.discovery = vec!["tcp://127.0.0.1".parse().unwrap()];
         assert_eq!(of_disks(&config, 1, 1), least + 63 * 6 + 3);

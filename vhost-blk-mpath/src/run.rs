@@ -27,7 +27,6 @@ use crate::disk_files::fence_record::RecordError;
 use crate::disk_files::lock::LockError;
 use crate::events::EventLog;
 use crate::host::{self, HostError};
-use crate::host_stalls::HostStalls;
 use crate::log_limit;
 use crate::metrics::Metrics;
 use crate::open_files::{self, OpenFilesError};
@@ -200,7 +199,6 @@ async fn serve(
         host,
         io_threads: config.io_threads.get() as u16,
         events: Arc::new(events),
-        stalls: Arc::new(HostStalls::new(Instant::now())),
         writers: Arc::default(),
     };
     let starting = config.disks.into_iter().zip(sockets).map(|(disk, sockets)| StartingService::open(disk, sockets));

@@ -6,6 +6,7 @@ mod disk;
 mod events;
 mod explain;
 mod fence;
+mod health;
 mod hedge;
 mod inject;
 mod limit;
@@ -67,6 +68,10 @@ pub(crate) enum Command {
     /// At most 16 of each 10 s and I/O thread are kept. STAGES are those that took at least a hundredth of the time, the longest first.
     /// PATHS are all paths that got the request. TRIES are attempts.
     Slow(slow::Command),
+    /// Say in a line whether all is well, for monitors: exit code 0 ok, 1 degraded, 2 worse, 3 no daemon
+    ///
+    /// Worse are the conditions waiting, held and failing. A disk without a front-end is as good as its paths.
+    Health(health::Command),
     /// Show, compare, reload and save the daemon's configuration; check and make files
     #[command(subcommand)]
     Config(config::Command),
@@ -131,6 +136,7 @@ impl Command {
             Self::Explain(command) => command.run(client, output),
             Self::Upgrade(command) => command.run(client, output),
             Self::Slow(command) => command.run(client, output),
+            Self::Health(command) => command.run(client, output),
         }
     }
 }

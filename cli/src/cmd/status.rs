@@ -62,6 +62,12 @@ pub(super) fn table_of(disks: &[Disk]) -> Text {
     if notes.is_empty() { table } else { table.then(format!("\n{}", notes.concat())) }
 }
 
+/// The reasons of the conditions of disks, each once, with its disks.
+pub(super) fn merged_reasons(disks: &[Disk]) -> impl Iterator<Item = (String, String)> {
+    let of_disk = |disk| reasons(disk).map(move |reason| (&*disk.name, reason));
+    merged(disks.iter().flat_map(of_disk)).into_iter()
+}
+
 /// Each reason once, with its disks: disks over the same paths often have the same.
 fn merged<'a>(reasons: impl Iterator<Item = (&'a str, String)>) -> Vec<(String, String)> {
     let mut merged: Vec<(String, String)> = Vec::new();

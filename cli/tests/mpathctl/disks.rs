@@ -136,6 +136,7 @@ disks:
   hedgeable-reads: 9000
   hedges: 70
   hedges-won: 41
+  min-paths: auto
   path-counts:
     total: 2
     expected: 2
@@ -166,6 +167,20 @@ nqn.2014-08.org.example:disks
     let disks = &json[0]["disks"];
     assert_eq!((&disks[1]["name"], &disks[1]["paths"][0]["index"]), (&"disk1".into(), &0.into()));
     assert_eq!(disks.as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn health_is_a_line_and_an_exit_code() {
+    let degraded = "disk0: degraded: 1 of 2 expected paths are usable: path 1: lost\n";
+    let daemon = Daemon::start();
+    assert_eq!(daemon.said(&["health"]), (1, degraded.into(), String::new()));
+    // This one has no front-end.
+    assert_eq!(daemon.said(&["health", "--disk", "disk1"]), (0, "ok: 1 disk\n".into(), String::new()));
+    let held = "disk1: held: requests wait for 12.0 s: the previous daemon did not end in order\n";
+    assert_eq!(Daemon::start_held().said(&["health", "--disk", "disk1"]), (2, held.into(), String::new()));
+    assert_eq!(daemon.fail(&["health", "--disk", "disk9"]).0, 1);
+    let (code, _, stderr) = finish(&mut mpathctl(&["--api", "/nonexistent", "health"]));
+    assert!(code == 3 && stderr.contains("no daemon listens"), "{code} {stderr}");
 }
 
 #[test]

@@ -15,7 +15,8 @@ use mpath_api::types::{
 };
 use mpath_api_server::{AddPathError, Control, ControlError, DiskRef, PathRef, RemovePathError};
 use mpath_config::{
-    ClassPolicies, DiskConfig, HedgeSetting, LimitsConfig, LiveSettings, PathAddress, PolicyKind, SchedulerKind,
+    ClassPolicies, DiskConfig, HedgeSetting, LimitsConfig, LiveSettings, MinPaths, PathAddress, PolicyKind,
+    SchedulerKind,
 };
 
 use self::data::{discovery, health, path, scheduling, stats, weight};
@@ -144,6 +145,7 @@ impl Control for Fake {
             polled_ms: if name == "disk0" { 1_700 } else { 0 },
             io_threads: if name == "disk0" { data::io_threads() } else { vec![] },
             hedge: hedges[usize::from(name == "disk1")],
+            min_paths: MinPaths::Auto,
             path_counts: PathCounts {
                 total: paths.iter().filter(|path| path.disk == owner(name)).count() as u32,
                 expected: paths.iter().filter(|path| path.disk == owner(name)).count() as u32,
@@ -190,6 +192,7 @@ impl Control for Fake {
             let policy = &mut policies.iter_mut().find(|(name, _)| *name == of.disk).unwrap().1;
             let status = &mut hedges[usize::from(of.disk == "disk1")];
             let mut live = LiveSettings {
+                min_paths: MinPaths::Auto,
                 policy: *policy,
                 scheduler: of.scheduler,
                 limits: of.limits.limits,

@@ -239,7 +239,7 @@ fn paths_are_drained_disabled_and_enabled() {
     };
     assert_eq!(states(&["path", "disable", "tcp://127.0.0.1:4421"]), ["draining"]);
     assert_eq!(states(&["path", "drain", "all", "--disk=disk0"]), ["draining", "draining"]);
-    assert_eq!(states(&["path", "enable", "0"]), ["live", "live/non-optimized"]);
+    assert_eq!(states(&["path", "enable", "0", "--all"]), ["live", "live/non-optimized"]);
     assert_eq!(states(&["path", "disable", "0", "--disk", "disk1", "--force"]), ["draining/non-optimized"]);
     assert_eq!(
         daemon.run(&["path", "reset", "0", "--disk", "disk0"]),

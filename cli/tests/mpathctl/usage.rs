@@ -106,7 +106,7 @@ fn a_wrong_value_prints_one_line_and_exits_with_2() {
             "'clear'; did you mean `mpathctl limit clear` or `mpathctl inject clear` or `mpathctl fence clear`?",
         ),
         (&["fence", "drain"], "'drain'; did you mean `mpathctl path drain`?"),
-        (&["paths"], "unrecognized subcommand 'paths'; did you mean `path`?"),
+        (&["paths"], "unrecognized subcommand 'paths'; did you mean `health` or `path`?"),
         (&["path", "drian"], "unrecognized subcommand 'drian'; did you mean `drain`?"),
     ] {
         let (code, stderr) = daemon.fail(args);

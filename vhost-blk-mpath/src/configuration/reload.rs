@@ -240,6 +240,7 @@ mod tests {
             weight: "7".parse().unwrap(),
             hedge: "p95".parse().unwrap(),
             hedge_budget: "1%".parse().unwrap(),
+            min_paths: "2".parse().unwrap(),
             paths: Vec::new(),
             ..geometry::tests::config()
         }]);

@@ -194,7 +194,7 @@ impl Subsystem {
 
     fn path_down(&self, path: PathId, kind: EventKind, error: &PathError, next: impl FnOnce(PathState) -> PathState) {
         let keep_alive = self.state().path(path).and_then(PathStatus::keep_alive);
-        let silence = keep_alive.and_then(|keep_alive| self.stalls.silence(Instant::now(), keep_alive));
+        let silence = keep_alive.and_then(|keep_alive| self.events.stalls.silence(Instant::now(), keep_alive));
         let text = format!("{error}{}", silence.unwrap_or_default());
         let mut update = false;
         self.path(path, |status| {

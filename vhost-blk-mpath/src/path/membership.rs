@@ -109,6 +109,10 @@ impl Subsystem {
         let waits = actions::order_threads(self, path, DesiredState::Removed { at_once: force });
         self.change_paths(&mut state, |state| {
             let status = state.path(path).expect("just seen");
+            if by == Origin::Operator && !status.is_removing() {
+                state.one_path_less();
+            }
+            let status = state.path(path).expect("just seen");
             if by == Origin::Operator && !status.is_removing() && !self.config.discovery.is_empty() {
                 let address = status.address.clone();
                 state.removed_by_operator.insert(address);

@@ -1,9 +1,10 @@
 //! Checks the health of all disks twice a second, so that events tell of a new condition at once.
 
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use mpath_api::types::EventKind;
+use rustix::time::{ClockId, clock_gettime};
 use tokio::time::sleep;
 
 use crate::host_stalls::BEAT;
@@ -11,11 +12,12 @@ use crate::service::disks::Disks;
 
 /// Watches all disks, and this host.
 pub(crate) async fn watch(disks: Arc<Disks>) {
-    let (stalls, events) = (&disks.common.stalls, &disks.common.events);
+    let events = &disks.common.events;
+    let stalls = &events.stalls;
+    let _watched = stalls.watch(Instant::now(), processor_time());
     loop {
-        stalls.beat(Instant::now());
         sleep(BEAT).await;
-        stalls.beat(Instant::now());
+        stalls.beat(Instant::now(), processor_time());
         if let Some(message) = stalls.untold(Instant::now(), SystemTime::now()) {
             events.record_of_daemon(EventKind::HostStalled, message);
         }
@@ -26,4 +28,9 @@ pub(crate) async fn watch(disks: Arc<Disks>) {
             }
         }
     }
+}
+
+/// The time that the control thread has run.
+fn processor_time() -> Duration {
+    clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap_or_default()
 }

@@ -311,7 +311,6 @@ mod tests {
     use crate::disk::geometry;
     use crate::disk_files::fence_record::FenceRecords;
     use crate::events::EventLog;
-    use crate::host_stalls::HostStalls;
     use crate::subsystem::shared_context::SharedContext;
 
     /// Blocks the I/O threads so that the disk cannot settle.
@@ -320,13 +319,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let (records, _) = FenceRecords::open([place.path().join("socket").as_path()].into_iter()).unwrap();
         let host = HostIdentity { hostnqn: "nqn.2014-08.org.example:host".parse().unwrap(), hostid: [1; 16] };
-        let common = SharedContext {
-            host,
-            io_threads: 2,
-            events: Arc::new(EventLog::new()),
-            stalls: Arc::new(HostStalls::new(Instant::now())),
-            writers: Arc::default(),
-        };
+        let common = SharedContext { host, io_threads: 2, events: Arc::new(EventLog::new()), writers: Arc::default() };
         let (_shutdown, ends) = watch::channel(false);
         let subsystem = Arc::new(Subsystem::new(geometry::tests::config(), &common, records, None, ends));
         subsystem.state().insert("tcp://127.0.0.1:1".parse().unwrap(), Origin::Operator);

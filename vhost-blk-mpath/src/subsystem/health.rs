@@ -9,6 +9,7 @@ use std::time::{Instant, SystemTime};
 
 use mpath_api::types::{Condition, ConditionReason, DiskHealth, EventKind, PathCounts};
 use mpath_api_server::on_own_behalf;
+use mpath_config::MinPaths;
 use vhost_user_blk::QueueError;
 
 use crate::disk::Disk;
@@ -34,6 +35,8 @@ struct PathFacts {
     some_untried: bool,
     /// The paths whose removal is held.
     held: Vec<String>,
+    /// Why the disk has fewer paths than it is to have.
+    too_few: Option<String>,
 }
 
 impl Subsystem {
@@ -77,18 +80,21 @@ impl Subsystem {
         if !is_waiting && paths.counts.usable < paths.counts.expected {
             add(Condition::Degraded, degraded_reason(&paths));
         }
+        if let Some(reason) = paths.too_few.clone().filter(|_| !is_waiting) {
+            add(Condition::Degraded, reason);
+        }
         for path in &paths.held {
             add(Condition::Degraded, format!("{path}: {REMOVAL_HELD}"));
         }
         // A starved host is no trouble of the paths, and has events of its own.
-        let of_host = self.stalls.starved(now);
+        let of_host = self.events.stalls.starved(now);
         let reasons_of_disk = reasons.len();
         reasons.extend(of_host.map(|message| ConditionReason { condition: Condition::Degraded, message }));
-        let conditions = || reasons.iter().map(|reason| reason.condition);
-        let condition = worst(conditions());
+        let condition = worst(reasons.iter().map(|reason| reason.condition));
         if let Some(backing) = disk.backing() {
             // Only a connected front-end reads the condition, so `no-front-end` is left out.
-            let seen = worst(conditions().filter(|condition| *condition != Condition::NoFrontEnd));
+            let of_disk = reasons[..reasons_of_disk].iter().map(|reason| reason.condition);
+            let seen = worst(of_disk.filter(|condition| *condition != Condition::NoFrontEnd));
             backing.frontend.set_condition(condition_id(seen));
         }
         if condition != history.condition {
@@ -123,10 +129,11 @@ impl Subsystem {
     }
 
     fn path_facts(&self, disk: &Disk, time: SystemTime) -> PathFacts {
-        let state = self.state();
+        let mut state = self.state();
+        let (left, most) = state.redundancy();
         let counts = PathCounts { total: state.paths().count() as u32, expected: 0, usable: 0 };
         let held = state.paths().filter(|path| path.is_removing() && path.is_wanted()).map(name_path).collect();
-        let mut facts = PathFacts { counts, unusable: Vec::new(), some_untried: false, held };
+        let mut facts = PathFacts { counts, unusable: Vec::new(), some_untried: false, held, too_few: None };
         for path in state.paths().filter(|path| path.is_wanted()) {
             facts.counts.expected += 1;
             match path.unusable(disk.id, &disk.shared.usable) {
@@ -140,7 +147,23 @@ impl Subsystem {
                 }
             }
         }
+        facts.too_few = too_few(state.live(disk.id).min_paths, facts.counts.usable, left, most);
         facts
+    }
+}
+
+/// Why a disk has too few paths: `left` are those that are not being removed, and `most` those that it has had.
+fn too_few(wanted: MinPaths, usable: u32, left: u32, most: u32) -> Option<String> {
+    match wanted {
+        MinPaths::Count(wanted) => {
+            (usable < wanted.into()).then(|| format!("{usable} paths are usable, fewer than min-paths ({wanted})"))
+        }
+        MinPaths::Auto => (left < most).then(|| {
+            format!(
+                "{left} of {most} paths are left: a reload or a discovery log has dropped the others; if that is meant, set \
+                 `min-paths` to {left}"
+            )
+        }),
     }
 }
 
@@ -185,6 +208,15 @@ fn degraded_reason(PathFacts { counts, unusable, .. }: &PathFacts) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_disk_is_to_have_its_paths() {
+        let too_few = |wanted: &str, usable, left, most| too_few(wanted.parse().unwrap(), usable, left, most);
+        assert_eq!(too_few("auto", 0, 2, 2), None, "other reasons say what is not usable");
+        assert!(too_few("auto", 2, 2, 4).unwrap().starts_with("2 of 4 paths are left: "));
+        assert_eq!(too_few("2", 2, 2, 4), None, "that is meant");
+        assert_eq!(too_few("3", 2, 4, 4).unwrap(), "2 paths are usable, fewer than min-paths (3)");
+    }
 
     #[test]
     fn a_reason_is_told_once_with_its_paths() {

@@ -38,7 +38,6 @@ use crate::disk::settings::DiskSettings;
 use crate::disk::{Backing, Disk};
 use crate::disk_files::fence_record::FenceRecords;
 use crate::events::EventLog;
-use crate::host_stalls::HostStalls;
 use crate::io_threads::reports::Reports;
 use crate::io_threads::{barrier, injection};
 use crate::subsystem::error::HostError;
@@ -76,7 +75,6 @@ pub(crate) struct Subsystem {
     /// Signals that [`State::removed_by_operator`] has a new entry.
     pub(crate) operator_removals: Notify,
     pub(crate) events: Arc<EventLog>,
-    pub(crate) stalls: Arc<HostStalls>,
     state: Mutex<State>,
 }
 
@@ -157,7 +155,6 @@ impl Subsystem {
             changed: watch::Sender::new(()),
             operator_removals: Notify::new(),
             events,
-            stalls: Arc::clone(&common.stalls),
         }
     }
 
@@ -260,13 +257,13 @@ impl Subsystem {
         let group = Group::new(Instant::now(), config, &shared);
         let reports = Arc::clone(&self.reports);
         let report = Box::new(move |event| reports.send(event));
-        let stalls = Arc::clone(&self.stalls);
+        let stalls = self.events.stalls.sender();
         IoThreadHandle::start(IoThreadConfig {
             name: format!("io{index}"),
             group,
             poll_limit: self.config.poll_us.limit(),
             report,
-            stalled: Box::new(move |stall| stalls.add(stall)),
+            stalled: Box::new(move |stall| stalls.send(stall)),
         })
     }
 

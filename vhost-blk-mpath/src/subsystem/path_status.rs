@@ -26,6 +26,8 @@ pub(crate) struct State {
     /// Whether a path of the subsystem was ever live. If not, the requests of a front-end wait even if all paths are
     /// refused: an error would be worse for its guest.
     pub(crate) was_live: bool,
+    /// The most paths that there have been at a time, less those that an operator has removed since.
+    most_paths: u32,
     /// Addresses of paths that the operator has removed. Discovery takes them from here.
     pub(crate) removed_by_operator: HashSet<PathAddress>,
     /// By path.
@@ -290,6 +292,7 @@ impl State {
         Self {
             live: config.live().collect(),
             was_live: false,
+            most_paths: 0,
             removed_by_operator: HashSet::new(),
             slots: std::array::from_fn(|_| Slot { path: None, epoch: Epoch(0) }),
         }
@@ -344,6 +347,19 @@ impl State {
     /// The blocks of a disk's namespace, on each path that leads to it.
     pub(crate) fn sizes(&self, disk: DiskId) -> impl Iterator<Item = u64> {
         self.paths().filter_map(move |path| path.namespaces.blocks(disk))
+    }
+
+    /// The paths that are not being removed, and the most that there have been, less those that an operator has removed.
+    pub(crate) fn redundancy(&mut self) -> (u32, u32) {
+        let left = self.paths().filter(|path| !path.is_removing()).count() as u32;
+        self.most_paths = self.most_paths.max(left);
+        (left, self.most_paths)
+    }
+
+    /// An operator removes a path, so one path less is meant.
+    pub(crate) fn one_path_less(&mut self) {
+        let (_, most) = self.redundancy();
+        self.most_paths = most.saturating_sub(1);
     }
 
     /// Whether any path is live or may become live. True without paths, because one may be added.

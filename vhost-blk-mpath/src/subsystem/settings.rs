@@ -27,7 +27,7 @@ impl Subsystem {
         let mut live = before;
         change(&mut live);
         state.set_live(disk.id, live);
-        let LiveSettings { policy, scheduler, limits, weight, hedge } = live;
+        let LiveSettings { policy, scheduler, limits, weight, hedge, min_paths } = live;
         if policy != before.policy {
             self.event(None, EventKind::PolicySet, format!("policy set to {policy}{by}"));
             self.update_vendor_windows(&state);
@@ -38,6 +38,9 @@ impl Subsystem {
         if hedge != before.hedge {
             let HedgeSetting { hedge, budget } = hedge;
             self.event(None, EventKind::HedgeSet, format!("hedge set to {hedge}; budget {budget}"));
+        }
+        if min_paths != before.min_paths {
+            self.event(None, EventKind::MinPathsSet, format!("min-paths set to {min_paths}"));
         }
         if limits != before.limits {
             disk.event(EventKind::LimitsSet, format!("limits set to {limits}"));

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use nvme_tcp::host::HostIdentity;
 
 use crate::events::EventLog;
-use crate::host_stalls::HostStalls;
 use crate::subsystem::namespace_writers::NamespaceWriters;
 
 /// What all subsystems of a daemon share.
@@ -13,6 +12,5 @@ pub(crate) struct SharedContext {
     pub(crate) host: HostIdentity,
     pub(crate) io_threads: u16,
     pub(crate) events: Arc<EventLog>,
-    pub(crate) stalls: Arc<HostStalls>,
     pub(crate) writers: Arc<NamespaceWriters>,
 }

@@ -211,7 +211,7 @@ fn an_operator_clears_what_a_guest_that_is_gone_has_left() {
 #[test]
 fn a_request_that_waits_for_a_held_disk_waits_for_the_fence() {
     let target = Target::start(1);
-    let daemon = after_a_killed_one(&target, SHORT);
+    let daemon = after_a_killed_one(&target, "--keep-alive-tmo 3 --reconnect-delay 1");
     let mut disk = Disk::connect(&daemon.socket());
     assert_eq!(disk.read(0), 0);
     let slow = daemon.api.slow(None).unwrap();

@@ -4,7 +4,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixDatagram;
 
-use mpath_api::types::{ErrorCode, EventKind, Origin, Reload};
+use mpath_api::types::{AddPath, ConditionReason, ErrorCode, EventKind, Origin, PathSelector, Reload};
 use mpath_config::{Config, DiskConfig, PathAddress, PolicyKind, SharerConfig};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::Signal;
@@ -324,5 +324,38 @@ fn paths_stay_if_one_that_is_to_replace_them_cannot_be_added() {
     assert_eq!(failed[1], stays);
     assert!(addresses(&daemon).contains(&second));
     verification.goes_on(50);
+    verification.finish();
+}
+
+#[test]
+fn a_disk_is_to_keep_the_paths_that_a_reload_drops() {
+    let target = target();
+    let (daemon, disk, verification) = start(&target);
+    let reasons = || -> Vec<String> {
+        let health = daemon.status().disks.remove(0).health;
+        let of_paths = |reason: &ConditionReason| !reason.message.starts_with("the host is starved");
+        health.reasons.into_iter().filter(of_paths).map(|reason| reason.message).collect()
+    };
+    eventually("both paths are usable", || reasons().is_empty());
+    let one_path = |min_paths: &str| {
+        let paths = disk.paths[..1].to_vec();
+        write(&daemon.place, vec![DiskConfig { paths, min_paths: min_paths.parse().unwrap(), ..disk.clone() }], |_| {});
+        applied(&reload(&daemon))
+    };
+    assert_eq!(one_path("auto").len(), 1);
+    eventually("the path is gone", || daemon.paths().len() == 1);
+    let dropped = "1 of 2 paths are left: a reload or a discovery log has dropped the others; if that is meant, set `min-paths` to 1";
+    assert_eq!(reasons(), [dropped]);
+    assert_eq!(one_path("1"), ["disk `db`: min-paths: auto becomes 1"]);
+    assert_eq!((reasons(), told(&daemon, EventKind::MinPathsSet)), (vec![], vec!["min-paths set to 1".into()]));
+    assert_eq!(one_path("2").len(), 1);
+    assert_eq!(reasons(), ["1 paths are usable, fewer than min-paths (2)"]);
+    assert_eq!(one_path("auto").len(), 1);
+    // An operator who removes a path means it.
+    daemon.api.add_path("db", &AddPath { address: disk.paths[1].clone() }).unwrap();
+    eventually("both paths are usable", || reasons().is_empty() && daemon.status().disks[0].path_counts.usable == 2);
+    daemon.api.remove_path("db", &PathSelector::Address(disk.paths[1].clone()), false).unwrap();
+    eventually("the path is gone", || daemon.paths().len() == 1);
+    assert_eq!(reasons(), [""; 0]);
     verification.finish();
 }

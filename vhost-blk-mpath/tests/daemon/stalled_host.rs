@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use std::{fs, thread};
 
-use mpath_api::types::{Condition, Event, EventKind};
+use mpath_api::types::{Condition, Event, EventKind, SlowRequest};
 use rustix::process::{Pid, Signal, kill_process};
 use vublk_bench::request::{Kind, Request, Status};
 
@@ -62,16 +62,24 @@ impl Reads {
         });
     }
 
-    /// No path is blamed, and the slow requests name the host.
+    /// Slow requests name the host, and no path is lost for that.
     fn judge(&self) {
         let slow = self.daemon.api.slow(None).unwrap();
-        let stalled: Vec<_> = slow.iter().filter(|of| of.total_us > 200_000).collect();
-        assert!(!stalled.is_empty(), "{slow:?}");
-        for of in stalled {
-            assert!(of.longest == "host" && of.stages.host.as_micros() * 2 > of.total_us.into(), "{of:?}");
-        }
+        let of_host = |of: &&SlowRequest| of.longest == "host" && of.stages.host.as_micros() * 2 > of.total_us.into();
+        let stalled = slow.iter().filter(|of| of.total_us > 200_000);
+        assert!(stalled.filter(of_host).count() > 0, "{slow:?}");
         eventually("an event tells", || !events(&self.daemon, EventKind::HostStalled).is_empty());
-        for kind in [EventKind::PathSuspect, EventKind::PathLost, EventKind::DiskDegraded, EventKind::DiskWaiting] {
+        for kind in [EventKind::PathLost, EventKind::DiskWaiting] {
+            assert_eq!(events(&self.daemon, kind), []);
+        }
+    }
+
+    /// Nor is any path suspect, nor anything else to blame. A machine with other load may stall the target, too.
+    fn judge_strictly(&self) {
+        self.judge();
+        let slow = self.daemon.api.slow(None).unwrap();
+        assert!(slow.iter().filter(|of| of.total_us > 200_000).all(|of| of.longest == "host"), "{slow:?}");
+        for kind in [EventKind::PathSuspect, EventKind::DiskDegraded] {
             assert_eq!(events(&self.daemon, kind), []);
         }
     }
@@ -85,7 +93,10 @@ fn a_daemon_that_was_stopped_blames_its_host() {
     }
     reads.judge();
     let told = &events(&reads.daemon, EventKind::HostStalled)[0];
-    assert!(told.disk.is_none() && told.message.starts_with("this host did not run the daemon "), "{told:?}");
+    assert!(
+        told.disk.is_none() && told.message.starts_with("this host did not run the daemon, or a thread of it, "),
+        "{told:?}"
+    );
     let disk = &reads.daemon.status().disks[0];
     assert_eq!(disk.health.condition, Condition::Degraded);
     assert!(disk.health.reasons[0].message.starts_with("the host is starved: "), "{:?}", disk.health);
@@ -143,7 +154,7 @@ fn stalls_of_every_kind_are_the_hosts() {
             println!("{kind}: {time:?}");
             let mut reads = Reads::start();
             reads.beside(|pid| stall(pid, time));
-            reads.judge();
+            reads.judge_strictly();
         }
     }
     (0..20).for_each(|n| finds_a_silent_path_beside_a_stall_of(Duration::from_millis(500 + 75 * n)));
@@ -157,14 +168,14 @@ fn a_connection_lost_by_a_silent_host_says_so() {
     stop(daemon.status().pid, Duration::from_secs(4));
     let is_told = |event: &Event| {
         event.message.contains("; just before, this host did not run the daemon for ")
-            && event.message.ends_with("missed the keep-alive of this host (keep-alive-tmo 1s)")
+            && event.message.ends_with("may have missed the keep-alive of this host (keep-alive-tmo 1s)")
     };
     eventually("an event of a path names the host", || events(&daemon, EventKind::PathLost).iter().any(is_told));
     eventually("an event of the daemon tells", || !events(&daemon, EventKind::HostStalled).is_empty());
     eventually("the paths are back", || daemon.is_live(0) && daemon.is_live(1));
 }
 
-/// A path falls silent, and the host stalls the daemon. The path is suspect, and the other one is not.
+/// A path falls silent, and the host stalls the daemon. The path is suspect.
 fn finds_a_silent_path_beside_a_stall_of(time: Duration) {
     let target = Target::start(2);
     let daemon = Daemon::start(&target.addrs(), "--keep-alive-tmo 60 --policy round-robin");
@@ -176,9 +187,8 @@ fn finds_a_silent_path_beside_a_stall_of(time: Duration) {
     eventually("the silent path has some", || daemon.paths()[0].read.in_flight > 0);
     stop(daemon.status().pid, time);
     (0..4).for_each(|_| assert_eq!(disk.answer(PATIENCE).map(|(_, status)| status), Some(Status::Ok)));
-    let told = events(&daemon, EventKind::PathSuspect);
-    let paths: Vec<_> = told.iter().map(|event| event.path.as_ref().map(|path| path.index)).collect();
-    assert_eq!(paths, [Some(0)], "{told:?}");
+    let is_of_silent_path = |event: &Event| event.path.as_ref().is_some_and(|path| path.index == 0);
+    eventually("an event tells", || events(&daemon, EventKind::PathSuspect).iter().any(is_of_silent_path));
 }
 
 #[test]

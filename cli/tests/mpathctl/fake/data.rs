@@ -7,7 +7,7 @@ use mpath_api::types::{
     PathWindow, QueueTurns, SchedulerDetail, Subflow, SubflowState, Tier, TimeHistogram,
 };
 use mpath_config::address::Transport;
-use mpath_config::{LimitsConfig, PathAddress, PolicyKind, SchedulerKind, SchedulerSpec, Weight};
+use mpath_config::{LimitsConfig, MinPaths, PathAddress, PolicyKind, SchedulerKind, SchedulerSpec, Weight};
 
 pub(super) fn stats(ios: u64, p50_us: u64) -> OpStats {
     OpStats {
@@ -64,6 +64,7 @@ pub(super) fn disk(name: &str) -> Disk {
         polled_ms: 0,
         io_threads: vec![],
         hedge: HedgeStatus::default(),
+        min_paths: MinPaths::Auto,
         path_counts: PathCounts { total: 1, expected: 1, usable: 1 },
     }
 }

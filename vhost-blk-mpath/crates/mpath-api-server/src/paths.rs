@@ -7,8 +7,8 @@ use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path as RoutePath, Query, State};
 use mpath_api::types::{
-    ActOnPaths, AddPath, ErrorCode, InjectedMilliseconds, InjectedPath, InjectionInForce, Path, PathAction,
-    PathSelector, PathState, SetInjection,
+    ActOnPaths, AddPath, ErrorCode, InjectedMilliseconds, InjectedPath, InjectionInForce, Path, PathSelector,
+    PathState, SetInjection,
 };
 use mpath_config::DiskName;
 
@@ -48,9 +48,7 @@ async fn act_on_paths<C: Control>(
     JsonBody(wanted): JsonBody<ActOnPaths>,
 ) -> Answer<Vec<Path>> {
     let paths = changeable(&*control, &wanted.path, wanted.disk.clone()).await?;
-    if wanted.action != PathAction::Enable {
-        one_or_all(wanted.disk.as_deref(), wanted.all, paths.iter().map(|path| &*path.disk))?;
-    }
+    one_or_all(wanted.disk.as_deref(), wanted.all, paths.iter().map(|path| &*path.disk))?;
     control.act_on_paths(&refs(&paths), wanted.action, wanted.force).await?;
     Ok(Json(select(&*control, &wanted.path, wanted.disk).await?))
 }

@@ -30,9 +30,9 @@ async fn set_settings<C: Control>(
         return Err(refused(format!("nothing to set; give {}", LiveSetting::ALL.map(LiveSetting::name).join(", "))));
     }
     let disks: Vec<_> = having(&settings, control.disks(), wanted.disk.clone())?;
-    if settings.iter().any(|setting| matches!(setting, LiveSetting::Weight | LiveSetting::Limits)) {
-        one_or_all(wanted.disk.as_deref(), wanted.all, disks.iter().map(OfDisk::disk))?;
-    }
+    let is_of_disks = settings.iter().any(|setting| !setting.is_of_paths());
+    let changed = disks.iter().filter(|_| is_of_disks).map(OfDisk::disk);
+    one_or_all(wanted.disk.as_deref(), wanted.all, changed)?;
     let names: Vec<_> = disks.into_iter().map(|of| of.disk).collect();
     control.set(&names, change).await?;
     Ok(Json(having(&settings, control.status().await?.disks, wanted.disk)?))

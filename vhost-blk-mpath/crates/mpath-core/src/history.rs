@@ -208,11 +208,10 @@ impl History {
         Self { submitted_at: now, sent_at: now, paths: 0, paused: pauses, rare: None }
     }
 
-    /// Records that the request, submitted now, has waited in its virtqueue since `since`. Unless the host stalled, its disk
-    /// was held.
-    pub(crate) fn waited_in_virtqueue(&mut self, now: Instant, since: Instant, host: &HostTime) {
+    /// Records that the request, submitted now, has waited in its virtqueue since `since`, in this phase.
+    pub(crate) fn waited_in_virtqueue(&mut self, now: Instant, since: Instant, phase: Phase, host: &HostTime) {
         self.submitted_at = since;
-        self.leave(now, Phase::Fence, host);
+        self.leave(now, phase, host);
     }
 
     /// Records that the request leaves its queue for a path. `pauses` are those of its disk so far.

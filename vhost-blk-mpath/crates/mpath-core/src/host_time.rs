@@ -5,7 +5,7 @@
 //! There are three signs of a stall. None of them shows all stalls:
 //!
 //! * The turn comes later than the thread wanted to be woken. A stopped process shows here. While a thread is busy,
-//!   the driver asks to be woken every few milliseconds.
+//!   the driver asks to be woken every 50 ms.
 //! * The kernel says for how long the thread waited for a processor. That time ends when the thread runs.
 //! * The turn before took long: the thread was stopped in its midst.
 
@@ -30,6 +30,8 @@ pub struct Waking {
     pub due: Option<Instant>,
     /// How long the thread has waited for a processor since its last turn began; zero if that is not known.
     pub processor_wait: Duration,
+    /// How long the thread has run since its last turn began; zero if that is not known.
+    pub processor_time: Duration,
 }
 
 /// A time in which the I/O thread did not run.
@@ -96,25 +98,30 @@ impl HostTime {
         if let Some(due) = waking.due.filter(|due| waking.idle_since < *due && *due <= now) {
             self.stats.lateness.record(now - due);
         }
-        if now - last < NOTICED { None } else { self.find_stall(last, now, waking) }
+        if now - last < NOTICED { None } else { self.find_stalls(last, now, waking) }
     }
 
-    /// The stall between the begin of the last turn and this turn.
+    /// The stall before this turn, or the one within the last turn, which began at `last`.
     #[cold]
-    fn find_stall(&mut self, last: Instant, now: Instant, waking: Waking) -> Option<Stall> {
+    fn find_stalls(&mut self, last: Instant, now: Instant, waking: Waking) -> Option<Stall> {
+        let turn = waking.idle_since - last;
+        // A turn of much work stalls nothing.
+        let in_turn = turn.saturating_sub(waking.processor_time);
+        let within = (in_turn >= NOTICED).then(|| self.stalled_between(waking.idle_since - in_turn, waking.idle_since));
         let late = waking.due.map_or(Duration::ZERO, |due| now - due.max(waking.idle_since));
-        let idle = late.max(waking.processor_wait);
-        let in_turn = waking.idle_since - last;
-        let began = if in_turn >= NOTICED { last } else { now.checked_sub(idle).map_or(last, |began| began.max(last)) };
-        let ended = if idle >= NOTICED { now } else { waking.idle_since };
+        // A stall within the turn may have been such a wait.
+        let waited = waking.processor_wait.saturating_sub(within.map_or(Duration::ZERO, |stall| stall.time()));
+        let idle = late.max(waited).min(now - waking.idle_since);
+        let before = (idle >= NOTICED).then(|| self.stalled_between(now - idle, now));
+        before.or(within)
+    }
+
+    fn stalled_between(&mut self, began: Instant, ended: Instant) -> Stall {
         let stall = Stall { began, ended };
-        if stall.time() < NOTICED {
-            return None;
-        }
         self.stalls.add(began, ended);
         self.stats.stalls += 1;
         self.stats.stalled += stall.time();
-        Some(stall)
+        stall
     }
 
     /// The part of this time in which the thread did not run.
@@ -133,44 +140,50 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// A turn begins at 0 ms and ends at `idle_since`. The next one begins at `now`. Returns begin and end of the stall.
-    fn stall(idle_since: u32, due: Option<u32>, processor_wait: u32, now: u32) -> Option<(u128, u128)> {
+    /// A turn begins at 0 ms, ends at `idle_since`, and has run for `ran`. The next one begins at `now`. Returns begin and end of
+    /// the stalls.
+    fn stalls(idle_since: u32, ran: u32, due: Option<u32>, waited: u32, now: u32) -> Vec<(u128, u128)> {
         let start = Instant::now();
         let at = |ms: u32| start + ms * MS;
-        let waking = Waking { idle_since: at(idle_since), due: due.map(at), processor_wait: processor_wait * MS };
+        let (processor_wait, processor_time) = (waited * MS, ran * MS);
+        let waking = Waking { idle_since: at(idle_since), due: due.map(at), processor_wait, processor_time };
         let mut host = HostTime::new(start);
-        let found = host.look(at(now), waking);
+        let last = host.look(at(now), waking);
         let ms = |at: Instant| (at - start).as_millis();
-        let time = found.map_or(Duration::ZERO, |stall| stall.time());
-        assert_eq!((host.stats.stalls, host.stats.stalled), (u64::from(found.is_some()), time));
-        assert_eq!(host.stalled(start, at(now)), time);
-        found.map(|stall| (ms(stall.began), ms(stall.ended)))
+        let found: Vec<_> = host.stalls.iter().map(|(began, ended)| (ms(began), ms(ended))).collect();
+        assert_eq!(last.map(|stall| (ms(stall.began), ms(stall.ended))), found.last().copied());
+        assert_eq!(host.stats.stalls, found.len() as u64);
+        assert_eq!(host.stats.stalled, host.stalled(start, at(now)));
+        found
     }
 
     #[test]
     fn a_thread_that_is_woken_in_time_did_not_stall() {
-        assert_eq!(stall(1, None, 0, 5000), None);
-        assert_eq!(stall(1, Some(5000), 0, 5000), None);
-        assert_eq!(stall(1, Some(5000), 0, 5004), None, "too short");
-        assert_eq!(stall(1, Some(9000), 4, 5000), None, "too short");
+        assert_eq!(stalls(1, 0, None, 0, 5000), []);
+        assert_eq!(stalls(1, 0, Some(5000), 0, 5000), []);
+        assert_eq!(stalls(1, 0, Some(5000), 0, 5004), [], "too short");
+        assert_eq!(stalls(1, 0, Some(9000), 4, 5000), [], "too short");
+        assert_eq!(stalls(30, 26, None, 0, 5000), [], "a turn of much work");
     }
 
     #[test]
     fn a_thread_that_is_woken_late_stalled() {
-        assert_eq!(stall(1, Some(50), 0, 850), Some((50, 850)));
+        assert_eq!(stalls(1, 0, Some(50), 0, 850), [(50, 850)]);
     }
 
     #[test]
     fn a_thread_that_waited_for_a_processor_stalled() {
-        assert_eq!(stall(1, None, 800, 5000), Some((4200, 5000)));
-        assert_eq!(stall(1, Some(4900), 800, 5000), Some((4200, 5000)), "which began before the timer");
-        assert_eq!(stall(1, None, 6000, 5000), Some((0, 5000)), "the kernel counts waits of earlier turns, too");
+        assert_eq!(stalls(1, 0, None, 800, 5000), [(4200, 5000)]);
+        assert_eq!(stalls(1, 0, Some(4900), 800, 5000), [(4200, 5000)], "which began before the timer");
+        assert_eq!(stalls(1, 0, None, 6000, 5000), [(1, 5000)], "the kernel counts waits of earlier turns, too");
     }
 
     #[test]
     fn a_thread_that_was_stopped_in_a_turn_stalled() {
-        assert_eq!(stall(800, None, 0, 5000), Some((0, 800)));
-        assert_eq!(stall(800, Some(900), 0, 1700), Some((0, 1700)), "and again right after");
+        assert_eq!(stalls(800, 0, None, 0, 5000), [(0, 800)]);
+        assert_eq!(stalls(800, 30, None, 770, 5000), [(30, 800)], "it waited then, and not before the next turn");
+        assert_eq!(stalls(6, 0, None, 6, 15_000), [(0, 6)], "it slept after that");
+        assert_eq!(stalls(800, 0, Some(900), 0, 1700), [(0, 800), (900, 1700)], "and again later");
     }
 
     #[test]
@@ -179,7 +192,10 @@ mod tests {
         let mut host = HostTime::new(start);
         for (due, now) in [(Some(10), 10), (Some(20), 21), (Some(900), 30), (None, 40), (Some(0), 50)] {
             let due = due.map(|ms: u32| start + ms * MS);
-            host.look(start + now * MS, Waking { idle_since: start, due, processor_wait: Duration::ZERO });
+            host.look(
+                start + now * MS,
+                Waking { idle_since: start, due, processor_wait: Duration::ZERO, processor_time: Duration::ZERO },
+            );
         }
         assert_eq!((host.stats.lateness.ns().len(), host.stats.lateness.sum()), (2, MS));
     }

@@ -24,6 +24,11 @@ impl Spans {
         self.spans.push_back((begin, end));
     }
 
+    #[cfg(test)]
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Instant, Instant)> {
+        self.spans.iter().copied()
+    }
+
     /// The part of them after `from`.
     #[inline]
     pub(crate) fn since(&self, from: Instant) -> Duration {

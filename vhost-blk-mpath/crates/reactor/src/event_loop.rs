@@ -12,7 +12,7 @@ use mpath_core::{Stall, Waking};
 use crate::IoThreadMessage;
 use crate::io_thread::IoThread;
 use crate::polling::Polling;
-use crate::processor_times::WaitMeter;
+use crate::processor_times::ProcessorMeter;
 use crate::ring::{Event, Ring, Uring};
 use crate::ring_token::RingToken;
 use crate::runnable::Runnable;
@@ -23,11 +23,13 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// A thread is busy for this long after it had an open request. So a disk in use is watched, and the thread of a quiet one sleeps.
 const BUSY_FOR: Duration = Duration::from_secs(1);
 
-/// Polling, waits for processors and stalls of one thread.
+/// Polling, processor time and stalls of one thread.
 pub(crate) struct Processors {
     /// What decides about polling; `None`: the thread always sleeps.
     pub(crate) polling: Option<(Polling, Runnable)>,
-    pub(crate) waits: WaitMeter,
+    /// When the idle time began, in which the thread has looked at the time.
+    pub(crate) idle_since: Option<Instant>,
+    pub(crate) meter: ProcessorMeter,
     /// Called with each stall of the thread. It must not block.
     pub(crate) stalled: Box<dyn Fn(Stall) + Send>,
 }
@@ -72,13 +74,23 @@ fn turn(
         Some((polling, runnable)) => {
             let poll_time = polling.begin_idle(begun, || runnable.exceed_processors());
             let now = wait(thread, begun, timeout, poll_time, events)?;
-            polling.end_idle(now, now - begun, thread.finished());
+            let is_watch =
+                events.is_empty() && !thread.has_requests() && thread.next_timeout().is_none_or(|at| now < at);
+            let since = processors.idle_since.take().unwrap_or(begun);
+            if is_watch {
+                // The thread is still idle: it has only looked at the time.
+                processors.idle_since = Some(since);
+            } else {
+                polling.end_idle(now, now - since, thread.finished());
+            }
             now
         }
         None => wait(thread, begun, timeout, Duration::ZERO, events)?,
     };
-    let processor_wait = processors.waits.waited(now);
-    if let Some(stall) = thread.begin_turn(now, Waking { idle_since: begun, due: timeout, processor_wait }) {
+    let times = processors.meter.since_last(now);
+    let (processor_wait, processor_time) = (times.waited, times.ran);
+    let waking = Waking { idle_since: begun, due: timeout, processor_wait, processor_time };
+    if let Some(stall) = thread.begin_turn(now, waking) {
         (processors.stalled)(stall);
     }
     for event in events.drain(..) {

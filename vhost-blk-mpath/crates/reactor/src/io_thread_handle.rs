@@ -17,7 +17,7 @@ use crate::disk_queues::DiskQueues;
 use crate::event_loop::{self, Processors};
 use crate::io_thread::IoThread;
 use crate::polling::{PolledTime, Polling};
-use crate::processor_times::{ProcessorTimes, Schedstat, WaitMeter};
+use crate::processor_times::{ProcessorMeter, ProcessorTimes, Schedstat};
 use crate::ring::{RingError, Uring};
 use crate::runnable::Runnable;
 use crate::shutdown::ThreadsShutdown;
@@ -118,8 +118,12 @@ impl IoThreadHandle {
                 Ok((ring, polling, schedstat)) => {
                     drop(ready.send(Ok(Arc::clone(&schedstat))));
                     let thread = IoThread::new(ring, config.group, config.report);
-                    let waits = WaitMeter::new(Instant::now(), schedstat);
-                    event_loop::run(thread, &receiver, Processors { polling, waits, stalled: config.stalled })
+                    let meter = ProcessorMeter::new(Instant::now(), schedstat);
+                    event_loop::run(
+                        thread,
+                        &receiver,
+                        Processors { polling, idle_since: None, meter, stalled: config.stalled },
+                    )
                 }
                 Err(error) => {
                     drop(ready.send(Err(error)));

@@ -44,35 +44,35 @@ fn parse(schedstat: &[u8]) -> Option<ProcessorTimes> {
     Some(ProcessorTimes { ran: time()?, waited: time()? })
 }
 
-/// Tells a thread how long it has waited for a processor before a turn.
+/// Tells a thread how long it has run, and has waited for a processor, before a turn.
 #[derive(Debug)]
-pub(crate) struct WaitMeter {
+pub(crate) struct ProcessorMeter {
     schedstat: Arc<Schedstat>,
     read_at: Instant,
-    waited: Duration,
+    read: ProcessorTimes,
 }
 
 /// The kernel is asked at most this often, because the answer takes about a microsecond.
 const ASK_EVERY: Duration = Duration::from_millis(5);
 
-impl WaitMeter {
+impl ProcessorMeter {
     pub(crate) fn new(now: Instant, schedstat: Arc<Schedstat>) -> Self {
-        let waited = schedstat.read().unwrap_or_default().waited;
-        Self { schedstat, read_at: now, waited }
+        let read = schedstat.read().unwrap_or_default();
+        Self { schedstat, read_at: now, read }
     }
 
-    /// The time waited since the last answer, which is at most 5 ms older than the turn before. Zero if the kernel was asked
-    /// just now.
+    /// The times since the last answer, which is at most 5 ms older than the turn before. Zero if the kernel was asked just now.
     #[inline]
-    pub(crate) fn waited(&mut self, now: Instant) -> Duration {
-        if now - self.read_at < ASK_EVERY { Duration::ZERO } else { self.ask(now) }
+    pub(crate) fn since_last(&mut self, now: Instant) -> ProcessorTimes {
+        if now - self.read_at < ASK_EVERY { ProcessorTimes::default() } else { self.ask(now) }
     }
 
     #[cold]
-    fn ask(&mut self, now: Instant) -> Duration {
+    fn ask(&mut self, now: Instant) -> ProcessorTimes {
         self.read_at = now;
-        let waited = self.schedstat.read().unwrap_or_default().waited;
-        waited.saturating_sub(std::mem::replace(&mut self.waited, waited))
+        let read = self.schedstat.read().unwrap_or_default();
+        let before = std::mem::replace(&mut self.read, read);
+        ProcessorTimes { ran: read.ran.saturating_sub(before.ran), waited: read.waited.saturating_sub(before.waited) }
     }
 }
 
@@ -104,15 +104,16 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_told_once() {
-        let now = Instant::now();
-        let mut meter = WaitMeter::new(now, Arc::new(Schedstat(None)));
-        assert_eq!(meter.waited(now + ASK_EVERY), Duration::ZERO, "the kernel does not count");
-        let mut meter = WaitMeter::new(now, Arc::new(Schedstat::of_this_thread()));
-        meter.waited = Duration::ZERO;
-        assert_eq!(meter.waited(now), Duration::ZERO, "too soon");
-        assert_eq!(meter.waited(now + ASK_EVERY), meter.waited);
-        meter.waited += Duration::from_secs(3600);
-        assert_eq!(meter.waited(now + 2 * ASK_EVERY), Duration::ZERO, "told before");
+    fn times_are_told_once_and_every_five_milliseconds() {
+        let (now, none) = (Instant::now(), ProcessorTimes::default());
+        let mut meter = ProcessorMeter::new(now, Arc::new(Schedstat(None)));
+        assert_eq!(meter.since_last(now + ASK_EVERY), none, "the kernel does not count");
+        let mut meter = ProcessorMeter::new(now, Arc::new(Schedstat::of_this_thread()));
+        meter.read = none;
+        assert_eq!(meter.since_last(now), none, "too soon");
+        let (first, read) = (meter.since_last(now + ASK_EVERY), meter.read);
+        assert!(first == read && first.ran > Duration::ZERO, "{first:?}");
+        let second = meter.since_last(now + 2 * ASK_EVERY);
+        assert_eq!(read.ran + second.ran, meter.read.ran, "what was told is not told again");
     }
 }

@@ -47,7 +47,7 @@ fn errors_have_a_code_and_one_line() {
             "/v1/settings",
             r#"{"weight":7,"dsk":"x"}"#,
             400,
-            r#"{"error":{"code":"bad-request","message":"body: dsk: unknown field `dsk`: did you mean `disk`? Expected one of `disk`, `all`, `policy`, `scheduler`, `limits`, `weight`, `hedge`, `hedge-budget` at line 1 column 17"}}"#,
+            r#"{"error":{"code":"bad-request","message":"body: dsk: unknown field `dsk`: did you mean `disk`? Expected one of `disk`, `all`, `policy`, `scheduler`, `limits`, `weight`, `hedge`, `hedge-budget`, `min-paths` at line 1 column 17"}}"#,
         ),
         (
             "DELETE",

@@ -52,6 +52,7 @@ fn fences_of(disk: &str) -> DiskFences {
 impl Fake {
     pub(crate) fn new() -> Self {
         let live = LiveSettings {
+            min_paths: MinPaths::Auto,
             policy: PolicyKind::LatencyRr.into(),
             scheduler: SchedulerKind::Fifo.into(),
             limits: LimitsConfig::default(),
@@ -170,6 +171,7 @@ impl Control for Fake {
                 hedge_budget: live[owner_index(index)].hedge.budget,
                 ..HedgeStatus::default()
             },
+            min_paths: MinPaths::Auto,
             path_counts: PathCounts { total: 2, expected: 2, usable: 2 },
             health: healthy(),
         };

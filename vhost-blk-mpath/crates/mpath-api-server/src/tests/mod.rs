@@ -26,7 +26,7 @@ use mpath_api::types::{
     PathState, PathWindow, SetInjection, SetLimits, SetScheduler, SetSettings, Severity, SlowRequest, Stages,
     ThreadExplanation,
 };
-use mpath_config::{Change, Hedge, HedgeSetting, LimitsConfig, LiveSetting, WaitFor, Weight};
+use mpath_config::{Change, Hedge, HedgeSetting, LimitsConfig, LiveSetting, MinPaths, WaitFor, Weight};
 use mpath_core::{PolicyKind, SchedulerKind};
 use patience::PATIENCE;
 use serde_json::{Value, json};
@@ -217,7 +217,10 @@ fn policies_hedging_and_injections_are_read_and_set() {
             "`7%` is not a share of all reads from 0.1% to 5%, such as 5% or 0.5%",
         ),
         (json!({"hedge": 95}), "`95` is not off or a quantile from p50 to p99.9"),
-        (json!({"disk": "b"}), "nothing to set; give policy, scheduler, limits, weight, hedge, hedge-budget"),
+        (
+            json!({"disk": "b"}),
+            "nothing to set; give policy, scheduler, limits, weight, hedge, hedge-budget, min-paths",
+        ),
         (json!({"hedge": "p95", "quantile": 1}), "unknown field `quantile`"),
         (json!({"hedge_budget": "1%"}), "unknown field `hedge_budget`: write `hedge-budget` at line 1"),
     ] {
@@ -362,7 +365,7 @@ fn paths_are_drained_enabled_and_disabled() {
     };
     let act = |path: &str, disk: Option<&str>, action, force| act_on(path, disk, disk.is_none(), action, force);
     let drained = PathState::Draining;
-    for action in [PathAction::Drain, PathAction::Disable, PathAction::Reset] {
+    for action in [PathAction::Drain, PathAction::Disable, PathAction::Reset, PathAction::Enable] {
         let refused = act_on("1", None, false, action, true).unwrap_err().to_string();
         assert!(refused.starts_with("this changes 2 disks (a, b); name one"), "{refused}");
     }
@@ -373,9 +376,8 @@ fn paths_are_drained_enabled_and_disabled() {
     assert!(refused.contains("disk `a` would have no usable path left"), "{refused}");
     assert_eq!(act("0", None, PathAction::Disable, true).unwrap().len(), 2);
     assert_eq!(act("0", Some("b"), PathAction::Enable, false).unwrap(), [("b".into(), 0, PathState::Live)]);
-    assert_eq!(act_on("0", None, false, PathAction::Enable, true).unwrap().len(), 2, "this harms no disk");
     let shown = client.path(&PathSelector::Index(0), Some("a")).unwrap();
-    assert_eq!((shown.len(), shown[0].index, shown[0].state), (1, 0, PathState::Live));
+    assert_eq!((shown.len(), shown[0].index, shown[0].state), (1, 0, drained));
     assert!(client.path(&PathSelector::Index(7), None).unwrap_err().to_string().contains("no path is `7`"));
 }
 

@@ -46,7 +46,7 @@ fn schedulers_and_limits_are_read_and_set() {
         (json!({"iops": 0}), "from 1 to 1000000000"),
         (json!({"bandwidth": "1MB"}), "`1MB` is not off or a number of bytes per second from 4KiB to 1TiB"),
         (json!({"burst": "2h"}), "`2h` is not a time from 0ms to 3600s"),
-        (json!({}), "nothing to set; give policy, scheduler, limits, weight, hedge, hedge-budget"),
+        (json!({}), "nothing to set; give policy, scheduler, limits, weight, hedge, hedge-budget, min-paths"),
         (json!({"iops": 1, "queue": 1}), "unknown field `queue`"),
     ] {
         assert_eq!(server.refuses(&json!({"limits": limits, "disk": "a"}), part), 400);
@@ -94,6 +94,7 @@ fn weights_are_read_and_set() {
             json!({"weight": 25}),
             "this changes 3 disks (a, b, shares-a); name one (`disk`; mpathctl: --disk NAME) or say that you mean all",
         ),
+        (json!({"policy": {"name": "numa"}, "disk": "a", "all": true}), "give `disk` or `all`, not both"),
         (json!({"disk": "a"}), "nothing to set"),
         (json!({"weight": 25, "disk": "a", "queue": 1}), "unknown field `queue`"),
     ] {

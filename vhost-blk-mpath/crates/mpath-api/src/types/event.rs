@@ -162,6 +162,8 @@ pub enum EventKind {
     PolicySet,
     /// The operator set hedging.
     HedgeSet,
+    /// The operator set how many paths a disk is to have.
+    MinPathsSet,
     /// The operator set the scheduler.
     SchedulerSet,
     /// The operator set limits.
@@ -281,6 +283,7 @@ impl fmt::Display for EventKind {
             Self::FenceCleared => "fence-cleared",
             Self::PolicySet => "policy-set",
             Self::HedgeSet => "hedge-set",
+            Self::MinPathsSet => "min-paths-set",
             Self::SchedulerSet => "scheduler-set",
             Self::LimitsSet => "limits-set",
             Self::WeightSet => "weight-set",
@@ -315,6 +318,7 @@ mod tests {
             EventKind::AnaChanged,
             EventKind::PathRemoved,
             EventKind::WeightSet,
+            EventKind::MinPathsSet,
             EventKind::InjectionEnded,
             EventKind::FenceCleared,
             EventKind::DiskRefused,

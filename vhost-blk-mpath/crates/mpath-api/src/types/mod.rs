@@ -30,8 +30,8 @@ mod upgrade;
 
 use std::fmt;
 
-use mpath_config::PathAddress;
 use mpath_config::address::Transport;
+use mpath_config::{MinPaths, PathAddress};
 pub use mpath_config::{SetLimits, SetPolicy, SetScheduler, SetSettings};
 pub use mpath_core::{
     AnaState, Direction, Distribution, FlushTarget, OpClass, Opinion, PathId, Stages, WaitCause, Waiting,
@@ -149,6 +149,9 @@ pub struct Disk {
     /// How slow reads are hedged. The disk that has the paths counts the reads of every disk over them.
     #[serde(flatten)]
     pub hedge: HedgeStatus,
+    /// The paths that the disk is to have.
+    #[serde(default)]
+    pub min_paths: MinPaths,
     /// Numbers of paths, which may be another disk's.
     pub path_counts: PathCounts,
 }

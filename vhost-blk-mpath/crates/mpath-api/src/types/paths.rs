@@ -43,7 +43,7 @@ pub struct ActOnPaths {
     /// The disk, which must have paths of its own. If left out: every such disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<String>,
-    /// Paths of several disks are meant. Without this, an action other than `enable` on paths of several disks needs `disk`.
+    /// Paths of several disks are meant. Without this, an action on paths of several disks needs `disk`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub all: bool,
     /// The action.

@@ -10,6 +10,7 @@ use super::access::{Account, SocketAccess, SocketMode};
 use super::hedge::{Hedge, HedgeBudget};
 use super::key_file::KeyFile;
 use super::limits::LimitsConfig;
+use super::min_paths::MinPaths;
 use super::on_off;
 use super::poll::PollUs;
 use super::sharer::SharerConfig;
@@ -252,6 +253,13 @@ pub struct DiskConfig {
     #[arg(long, value_name = "PERCENT")]
     pub hedge_budget: HedgeBudget,
 
+    /// The paths that the disk is to have, 1 to 64. It is `degraded` while fewer are usable. With `auto` it is `degraded` while it has
+    /// fewer paths than it has had since the daemon started: a reload or a discovery log has dropped some. Default: `auto`.
+    /// Can be changed while I/O runs.
+    #[serde(default)]
+    #[arg(long, value_name = "N")]
+    pub min_paths: MinPaths,
+
     /// Seconds that requests wait while no path is live, 1 to 86400. Then they fail, and new requests fail at once until a path is
     /// live. Default: requests wait for ever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -323,6 +331,7 @@ impl DiskConfig {
             io_timeout: default_io_timeout(),
             hedge: Hedge::default(),
             hedge_budget: HedgeBudget::default(),
+            min_paths: MinPaths::default(),
             fast_io_fail_tmo: None,
             ctrl_loss_tmo: None,
             shared_write_cache: false,

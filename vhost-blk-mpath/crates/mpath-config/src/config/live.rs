@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 
 use super::{
     Config, DiskConfig, Hedge, HedgeBudget, HedgeSetting, LimitBandwidth, LimitBurst, LimitIops, LimitsConfig,
-    SharerConfig, Weight,
+    MinPaths, SharerConfig, Weight,
 };
 use crate::params;
 
@@ -33,12 +33,14 @@ pub enum LiveSetting {
     Hedge,
     /// [`DiskConfig::hedge_budget`]
     HedgeBudget,
+    /// [`DiskConfig::min_paths`]
+    MinPaths,
 }
 
 impl LiveSetting {
     /// Every such setting.
-    pub const ALL: [Self; 6] =
-        [Self::Policy, Self::Scheduler, Self::Limits, Self::Weight, Self::Hedge, Self::HedgeBudget];
+    pub const ALL: [Self; 7] =
+        [Self::Policy, Self::Scheduler, Self::Limits, Self::Weight, Self::Hedge, Self::HedgeBudget, Self::MinPaths];
 
     /// The name in the configuration file.
     #[must_use]
@@ -50,6 +52,7 @@ impl LiveSetting {
             Self::Weight => "weight",
             Self::Hedge => "hedge",
             Self::HedgeBudget => "hedge-budget",
+            Self::MinPaths => "min-paths",
         }
     }
 
@@ -79,6 +82,8 @@ pub struct LiveSettings {
     pub weight: Weight,
     /// [`DiskConfig::hedge`] and [`DiskConfig::hedge_budget`]
     pub hedge: HedgeSetting,
+    /// [`DiskConfig::min_paths`]
+    pub min_paths: MinPaths,
 }
 
 impl LiveSettings {
@@ -91,6 +96,7 @@ impl LiveSettings {
             Some(LiveSetting::Weight) => self.weight = other.weight,
             Some(LiveSetting::Hedge) => self.hedge.hedge = other.hedge.hedge,
             Some(LiveSetting::HedgeBudget) => self.hedge.budget = other.hedge.budget,
+            Some(LiveSetting::MinPaths) => self.min_paths = other.min_paths,
             None => {}
         }
     }
@@ -105,6 +111,7 @@ impl DiskConfig {
             limits: self.limits,
             weight: self.weight,
             hedge: HedgeSetting { hedge: self.hedge, budget: self.hedge_budget },
+            min_paths: self.min_paths,
         };
         let of = move |sharer: &SharerConfig| LiveSettings { limits: sharer.limits, weight: sharer.weight, ..own };
         iter::once(own).chain(self.share_paths_with.iter().map(of))
@@ -113,9 +120,9 @@ impl DiskConfig {
     /// Sets what [`DiskConfig::live`] returns.
     pub fn set_live(&mut self, live: impl IntoIterator<Item = LiveSettings>) {
         let mut live = live.into_iter();
-        if let Some(LiveSettings { policy, scheduler, limits, weight, hedge }) = live.next() {
+        if let Some(LiveSettings { policy, scheduler, limits, weight, hedge, min_paths }) = live.next() {
             (self.policy, self.scheduler, self.limits, self.weight) = (policy, scheduler, limits, weight);
-            (self.hedge, self.hedge_budget) = (hedge.hedge, hedge.budget);
+            (self.hedge, self.hedge_budget, self.min_paths) = (hedge.hedge, hedge.budget, min_paths);
         }
         for (sharer, live) in self.share_paths_with.iter_mut().zip(live) {
             (sharer.limits, sharer.weight) = (live.limits, live.weight);
@@ -164,6 +171,9 @@ pub struct SetSettings {
     /// The most hedges, as a share of all reads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hedge_budget: Option<HedgeBudget>,
+    /// The paths that the disk is to have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_paths: Option<MinPaths>,
 }
 
 /// A policy to switch to.
@@ -225,6 +235,7 @@ impl SetSettings {
             self.weight.is_some(),
             self.hedge.is_some(),
             self.hedge_budget.is_some(),
+            self.min_paths.is_some(),
         ];
         LiveSetting::ALL.into_iter().zip(is_given).filter_map(|(setting, is_given)| is_given.then_some(setting))
     }
@@ -237,7 +248,7 @@ impl SetSettings {
         let policy = self.policy.as_ref().map(|of| PolicyChange::new(of.name, of.class, params(&of.params)));
         let scheduler = self.scheduler.as_ref().map(|of| SchedulerChange::new(of.name, params(&of.params)));
         let (policy, scheduler) = (policy.transpose()?, scheduler.transpose()?);
-        let Self { weight, hedge, hedge_budget, .. } = *self;
+        let Self { weight, hedge, hedge_budget, min_paths, .. } = *self;
         let limits = self.limits.unwrap_or_default();
         Ok(move |live: &mut LiveSettings| {
             if let Some(change) = &policy {
@@ -256,6 +267,7 @@ impl SetSettings {
                 hedge: hedge.unwrap_or(live.hedge.hedge),
                 budget: hedge_budget.unwrap_or(live.hedge.budget),
             };
+            live.min_paths = min_paths.unwrap_or(live.min_paths);
         })
     }
 }
@@ -303,6 +315,7 @@ mod tests {
             limits: LimitsConfig::default(),
             weight: Weight::new(100).unwrap(),
             hedge: HedgeSetting::default(),
+            min_paths: MinPaths::Auto,
         };
         let wanted = LiveSettings {
             policy: PolicyKind::Numa.into(),
@@ -310,6 +323,7 @@ mod tests {
             limits: LimitsConfig { iops: "5".parse().unwrap(), ..LimitsConfig::default() },
             weight: Weight::new(7).unwrap(),
             hedge: HedgeSetting { hedge: Hedge::Quantile(950), budget: "1%".parse().unwrap() },
+            min_paths: MinPaths::Count(2),
         };
         let values = |of: &LiveSettings| {
             let HedgeSetting { hedge, budget } = of.hedge;
@@ -321,6 +335,7 @@ mod tests {
                 of.weight.to_string(),
                 hedge.to_string(),
                 budget.to_string(),
+                of.min_paths.to_string(),
             ]
         };
         for (at, setting) in LiveSetting::ALL.into_iter().enumerate() {

@@ -78,7 +78,7 @@ fn the_sample_shows_every_setting() {
     config.disks[0].discovery = vec!["tcp://127.0.0.1".parse().unwrap()];
     let mut found = Vec::new();
     keys(&serde_yaml::to_value(&config).unwrap(), &mut found);
-    assert_eq!(found.len(), 64, "{found:?}");
+    assert_eq!(found.len(), 65, "{found:?}");
     for key in found {
         let shown = |line: &str| line.trim_start_matches([' ', '#', '-']).starts_with(&format!("{key}:"));
         assert!(SAMPLE.lines().any(shown), "the sample does not show {key}");
@@ -289,7 +289,7 @@ fn errors_name_place_value_and_remedy() {
         ),
         (
             "colour: red",
-            "5:5: disks[0]: unknown field `colour`, expected one of `name`, `socket-path`, `socket-mode`, `socket-owner`, `socket-group`, `subsystem`, `namespace`, `paths`, `discovery`, `share-paths-with`, `policy`, `scheduler`, `limits`, `weight`, `read-only`, `queues`, `queue-size`, `max-transfer`, `window`, `poll-us`, `hdr-digest`, `data-digest`, `tls-key-file`, `discovery-tls-key-file`, `dhchap-secret-file`, `dhchap-ctrl-secret-file`, `concat`, `keep-alive-tmo`, `reconnect-delay`, `suspect-timeout`, `io-timeout`, `hedge`, `hedge-budget`, `fast-io-fail-tmo`, `ctrl-loss-tmo`, `shared-write-cache`, `drain-fence`, `mpath-window`",
+            "5:5: disks[0]: unknown field `colour`, expected one of `name`, `socket-path`, `socket-mode`, `socket-owner`, `socket-group`, `subsystem`, `namespace`, `paths`, `discovery`, `share-paths-with`, `policy`, `scheduler`, `limits`, `weight`, `read-only`, `queues`, `queue-size`, `max-transfer`, `window`, `poll-us`, `hdr-digest`, `data-digest`, `tls-key-file`, `discovery-tls-key-file`, `dhchap-secret-file`, `dhchap-ctrl-secret-file`, `concat`, `keep-alive-tmo`, `reconnect-delay`, `suspect-timeout`, `io-timeout`, `hedge`, `hedge-budget`, `min-paths`, `fast-io-fail-tmo`, `ctrl-loss-tmo`, `shared-write-cache`, `drain-fence`, `mpath-window`",
         ),
     ] {
         assert_eq!(refuse(&with_disk_lines(&format!("    {line}\n"))), message);

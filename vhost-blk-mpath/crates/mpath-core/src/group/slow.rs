@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Group;
+use crate::history::Phase;
 use crate::{IoError, PathId, SlowRequest, Tag};
 
 impl Group {
@@ -40,10 +41,11 @@ impl Group {
         self.slow.record(now, slow);
     }
 
-    /// Records that a request, submitted now, has waited in its virtqueue since `since`: its disk was held, or this host did
-    /// not run the driver.
-    pub fn waited_in_virtqueue(&mut self, now: Instant, tag: Tag, since: Instant) {
-        self.requests[tag].history.waited_in_virtqueue(now, since, &self.host_time);
+    /// Records that a request, submitted now, has waited in its virtqueue since `since`: its disk was held, or else this host
+    /// did not run the driver.
+    pub fn waited_in_virtqueue(&mut self, now: Instant, tag: Tag, since: Instant, was_held: bool) {
+        let phase = if was_held { Phase::Fence } else { Phase::Queued };
+        self.requests[tag].history.waited_in_virtqueue(now, since, phase, &self.host_time);
     }
 
     /// The slowest requests of the last five minutes: at most 16 of each 10 s, in no order.

@@ -269,7 +269,15 @@ fn an_injected_delay_is_found_among_ordinary_requests() {
 fn turn_after(t: &mut Test, due: Duration, time: Duration) {
     let idle_since = t.now;
     t.now += time;
-    t.group.begin_turn(t.now, Waking { idle_since, due: Some(idle_since + due), processor_wait: Duration::ZERO });
+    t.group.begin_turn(
+        t.now,
+        Waking {
+            idle_since,
+            due: Some(idle_since + due),
+            processor_wait: Duration::ZERO,
+            processor_time: Duration::ZERO,
+        },
+    );
 }
 
 #[test]
@@ -308,9 +316,24 @@ fn a_request_that_waited_in_its_virtqueue_waited_for_the_fence() {
     t.now += 11_000 * MS;
     let io = Io { tag: Tag(0), op: Op::Read, bytes: 4096, disk: DiskId(0), flow: FlowId(0), fua: false };
     t.group.submit(t.now, io);
-    t.group.waited_in_virtqueue(t.now, Tag(0), held_since);
+    t.group.waited_in_virtqueue(t.now, Tag(0), held_since, true);
     assert_eq!(t.actions(), [issue(P0, 0)]);
     t.now += 30 * MS;
     assert_eq!(t.complete(P0, 0, Outcome::Success), [ok(0)]);
     assert_eq!(t.stages_ms(0), [("path", 30), ("fence", 11_000)]);
+}
+
+#[test]
+fn a_request_that_came_during_a_stall_waited_for_the_host() {
+    let mut t = Test::new();
+    let began = t.now + 50 * MS;
+    turn_after(&mut t, 50 * MS, 850 * MS);
+    t.now += MS;
+    let io = Io { tag: Tag(0), op: Op::Read, bytes: 4096, disk: DiskId(0), flow: FlowId(0), fua: false };
+    t.group.submit(t.now, io);
+    t.group.waited_in_virtqueue(t.now, Tag(0), began, false);
+    assert_eq!(t.actions(), [issue(P0, 0)]);
+    t.now += 30 * MS;
+    assert_eq!(t.complete(P0, 0, Outcome::Success), [ok(0)]);
+    assert_eq!(t.stages_ms(0), [("queue", 1), ("path", 30), ("host", 800)]);
 }

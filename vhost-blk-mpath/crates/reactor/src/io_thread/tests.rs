@@ -381,7 +381,7 @@ fn requests_after_a_stall_may_have_waited_since_it_began() {
     guest.write(0, 4096);
     let (idle_since, due) = (test.now, test.now + Duration::from_millis(50));
     test.now += Duration::from_secs(1);
-    let waking = Waking { idle_since, due: Some(due), processor_wait: Duration::ZERO };
+    let waking = Waking { idle_since, due: Some(due), processor_wait: Duration::ZERO, processor_time: Duration::ZERO };
     assert_eq!(test.thread.begin_turn(test.now, waking).unwrap().began, due);
     test.thread.start_polling();
     test.thread.active.insert(FLOW);

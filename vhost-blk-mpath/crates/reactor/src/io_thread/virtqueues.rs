@@ -33,6 +33,8 @@ pub(super) struct QueueSlot {
     /// Whether the device asks the guest to kick when it queues a request. Kicks may come without this.
     pub(super) has_notifications: bool,
     pub(super) times: QueueTimes,
+    /// The last fetch. Requests that came before it do not wait in the ring.
+    fetched_at: Instant,
     /// Since when requests wait in the ring, because the disk is held.
     pub(super) held_since: Option<Instant>,
     /// Whether nothing was fetched since the start. Requests may have waited since the virtqueue's last run.
@@ -96,6 +98,7 @@ impl<R: Ring> IoThread<R> {
             kicked: true,
             has_notifications: false,
             times,
+            fetched_at: now,
             held_since: None,
             is_new: true,
         };
@@ -149,7 +152,7 @@ impl<R: Ring> IoThread<R> {
                 self.some_held |= disk.is_held();
             }
         }
-        let stalled_since = self.last_stall.filter(|stall| now - stall.ended < KICKED_WITHIN).map(|stall| stall.began);
+        let stall = self.last_stall.filter(|stall| now - stall.ended < KICKED_WITHIN);
         for &flow in &self.active {
             let slot = self.queues.get_mut(&flow).expect("an active virtqueue is in the map");
             if self.some_held && self.disks.get(&slot.disk).is_some_and(DiskState::is_held) {
@@ -173,7 +176,9 @@ impl<R: Ring> IoThread<R> {
             if std::mem::take(&mut slot.kicked) {
                 slot.queue.clear_kick();
             }
-            let waits_since = slot.held_since.take().or(stalled_since);
+            let stalled_since = stall.filter(|stall| slot.fetched_at < stall.ended).map(|stall| stall.began);
+            let held_since = slot.held_since.take();
+            slot.fetched_at = now;
             loop {
                 loop {
                     let is_resubmitted = slot.queue.to_resubmit() > 0;
@@ -201,8 +206,8 @@ impl<R: Ring> IoThread<R> {
                     let io = Io { tag, ..io };
                     usdt::fetched(&io);
                     self.group.submit_queued_since(now, since, io);
-                    if let Some(since) = waits_since {
-                        self.group.waited_in_virtqueue(now, tag, since);
+                    if let Some(since) = held_since.or(stalled_since) {
+                        self.group.waited_in_virtqueue(now, tag, since, held_since.is_some());
                     }
                 }
                 if stopping || self.is_polling {

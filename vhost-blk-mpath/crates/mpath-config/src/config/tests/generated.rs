@@ -81,6 +81,7 @@ fn disk(index: usize) -> impl Strategy<Value = DiskConfig> {
         io_timeout: format!("{}s", numbers.4).parse().unwrap(),
         hedge: if flags[4] { Hedge::Quantile(500 + tmo.1 as u16 % 500) } else { Hedge::Off },
         hedge_budget: format!("{}.{}%", tmo.1 % 5, 1 + tmo.1 % 9).parse().unwrap(),
+        min_paths: if flags[1] { MinPaths::Auto } else { (1 + tmo.1 % 64).to_string().parse().unwrap() },
         fast_io_fail_tmo: tmo.0.map(|tmo| tmo.to_string().parse().unwrap()),
         ctrl_loss_tmo: tmo.2.map(|tmo| tmo.to_string().parse().unwrap()),
         shared_write_cache: flags[3],

@@ -9,7 +9,10 @@ impl Test {
     fn turn_after(&mut self, time: Duration) -> Vec<Action> {
         let (idle_since, due) = (self.now, self.group.next_timeout());
         self.now += time;
-        self.group.begin_turn(self.now, Waking { idle_since, due, processor_wait: Duration::ZERO });
+        self.group.begin_turn(
+            self.now,
+            Waking { idle_since, due, processor_wait: Duration::ZERO, processor_time: Duration::ZERO },
+        );
         self.actions()
     }
 }

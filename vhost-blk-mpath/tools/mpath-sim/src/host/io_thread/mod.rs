@@ -86,7 +86,12 @@ impl IoThread {
             is_kicked: false,
             polls,
             timer: TurnTimer::new(Event::IoThread(index)),
-            waking: Waking { idle_since: now, due: None, processor_wait: Duration::ZERO },
+            waking: Waking {
+                idle_since: now,
+                due: None,
+                processor_wait: Duration::ZERO,
+                processor_time: Duration::ZERO,
+            },
             reports: Vec::new(),
         }
     }

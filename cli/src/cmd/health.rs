@@ -1,0 +1,41 @@
+//! `mpathctl health`
+
+use mpath_api::client::Client;
+use mpath_api::types::{Condition, Disk};
+
+use super::{DiskArg, status};
+use crate::output::Output;
+use crate::{Failure, Kind};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Command {
+    #[command(flatten)]
+    disk: DiskArg,
+}
+
+impl Command {
+    pub(crate) fn run(&self, client: &Client, output: &mut Output) -> Result<(), Failure> {
+        let disks = client.disks(self.disk.disk.as_deref())?;
+        output.print(&disks, |disks| line(disks))?;
+        match disks.iter().flat_map(conditions).max() {
+            None | Some(Condition::Ok) => Ok(()),
+            Some(Condition::Degraded) => Err(Failure::Reported(Kind::Refused)),
+            Some(_) => Err(Failure::Reported(Kind::Usage)),
+        }
+    }
+}
+
+/// The conditions of a disk. Without a front-end, nobody notices anything, so this counts as none.
+fn conditions(disk: &Disk) -> impl Iterator<Item = Condition> {
+    disk.health.reasons.iter().map(|reason| reason.condition).filter(|condition| *condition != Condition::NoFrontEnd)
+}
+
+/// One line for people and for monitors.
+fn line(disks: &[Disk]) -> String {
+    let reasons: Vec<_> = status::merged_reasons(disks).map(|(disks, reason)| format!("{disks}: {reason}")).collect();
+    match (reasons.is_empty(), disks.len()) {
+        (true, 1) => "ok: 1 disk\n".into(),
+        (true, count) => format!("ok: {count} disks\n"),
+        (false, _) => reasons.join("; ") + "\n",
+    }
+}
