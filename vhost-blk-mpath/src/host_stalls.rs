@@ -187,7 +187,7 @@ impl Stalls {
                 let told_part = stall.time();
                 (began, ended) = (began.min(stall.began), ended.max(stall.ended));
                 // What is added may be an event's worth.
-                is_told |= *told && (ended - began) - told_part < TOLD;
+                is_told |= *told && ended - began < told_part + TOLD;
             }
             !overlaps
         });

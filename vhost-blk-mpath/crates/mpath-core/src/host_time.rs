@@ -107,16 +107,18 @@ impl HostTime {
         let turn = waking.idle_since - last;
         // A turn of much work stalls nothing.
         let in_turn = turn.saturating_sub(waking.processor_time);
-        let within = (in_turn >= NOTICED).then(|| self.stalled_between(waking.idle_since - in_turn, waking.idle_since));
+        let within = (in_turn >= NOTICED).then(|| self.stalled_for(in_turn, waking.idle_since));
         let late = waking.due.map_or(Duration::ZERO, |due| now - due.max(waking.idle_since));
         // A stall within the turn may have been such a wait.
         let waited = waking.processor_wait.saturating_sub(within.map_or(Duration::ZERO, |stall| stall.time()));
         let idle = late.max(waited).min(now - waking.idle_since);
-        let before = (idle >= NOTICED).then(|| self.stalled_between(now - idle, now));
+        let before = (idle >= NOTICED).then(|| self.stalled_for(idle, now));
         before.or(within)
     }
 
-    fn stalled_between(&mut self, began: Instant, ended: Instant) -> Stall {
+    fn stalled_for(&mut self, time: Duration, ended: Instant) -> Stall {
+        // Both were measured from a later moment than the clock's start.
+        let began = ended.checked_sub(time).unwrap_or(ended);
         let stall = Stall { began, ended };
         self.stalls.add(began, ended);
         self.stats.stalls += 1;
