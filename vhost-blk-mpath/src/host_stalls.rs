@@ -9,8 +9,6 @@ use std::time::{Duration, Instant, SystemTime};
 
 use mpath_core::Stall;
 
-use crate::events::utc;
-
 /// Shorter stalls are only counted, by the I/O threads.
 const TOLD: Duration = Duration::from_millis(100);
 /// The host is starved if the stalls of this time...
@@ -145,7 +143,7 @@ impl HostStalls {
             "this host did not run the daemon, or a thread of it, {}, until {}: it was stopped, or had no processor; its requests \
              waited for this host and not for storage",
             sum.text(),
-            utc(time - (now - last)),
+            humantime::format_rfc3339_millis(time - (now - last)),
         ))
     }
 

@@ -68,6 +68,7 @@ fn turn(
     let now = match &mut processors.polling {
         _ if timeout.is_some_and(|timeout| timeout <= begun) => {
             // No idle time: the thread neither polls nor sleeps.
+            processors.idle_since = None;
             thread.ring().turn(Some(Duration::ZERO), events)?;
             begun
         }
