@@ -25,7 +25,7 @@ impl Command {
     }
 }
 
-/// The conditions of a disk. Without a front-end, nobody notices anything, so this counts as none.
+/// The conditions of a disk. A disk without a front-end has no guest that could notice, so this counts as none.
 fn conditions(disk: &Disk) -> impl Iterator<Item = Condition> {
     disk.health.reasons.iter().map(|reason| reason.condition).filter(|condition| *condition != Condition::NoFrontEnd)
 }
