@@ -388,4 +388,8 @@ fn requests_after_a_stall_may_have_waited_since_it_began() {
     test.thread.finish_turn(test.now).unwrap();
     let waiting = test.thread.group.explain(test.now, DISK).waiting;
     assert_eq!(waiting.iter().map(|of| of.oldest).max(), Some(test.now - due), "{waiting:?}");
+
+    // A request that comes right after that fetch has not waited, so it is no older than its virtqueue's last fetch.
+    let stall = test.thread.last_stall.unwrap();
+    assert!(test.thread.queues[&FLOW].fetched_at >= stall.ended, "the next fetch charges nothing");
 }

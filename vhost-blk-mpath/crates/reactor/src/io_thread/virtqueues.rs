@@ -34,7 +34,7 @@ pub(super) struct QueueSlot {
     pub(super) has_notifications: bool,
     pub(super) times: QueueTimes,
     /// The last fetch. Requests that came before it do not wait in the ring.
-    fetched_at: Instant,
+    pub(super) fetched_at: Instant,
     /// Since when requests wait in the ring, because the disk is held.
     pub(super) held_since: Option<Instant>,
     /// Whether nothing was fetched since the start. Requests may have waited since the virtqueue's last run.
