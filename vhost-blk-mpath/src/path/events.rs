@@ -193,7 +193,9 @@ impl Subsystem {
     }
 
     fn path_down(&self, path: PathId, kind: EventKind, error: &PathError, next: impl FnOnce(PathState) -> PathState) {
-        let keep_alive = self.state().path(path).and_then(PathStatus::keep_alive);
+        // A controller that finds this host silent ends its connections. It refuses nothing.
+        let is_ended = matches!(error, PathError::Socket(_) | PathError::Lost(_) | PathError::Controller(_));
+        let keep_alive = self.state().path(path).and_then(PathStatus::keep_alive).filter(|_| is_ended);
         let silence = keep_alive.and_then(|keep_alive| self.events.stalls.silence(Instant::now(), keep_alive));
         let text = format!("{error}{}", silence.unwrap_or_default());
         let mut update = false;
