@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use mpath_api::types::{
-    self, ClearedFences, DiskFences, DiskState, EventKind, Events, FenceWaits, HedgeStatus, LimitStatus, MovedRequests,
-    OpStats, Origin, PathAction, PathSharer, PathState, PathWindow, Reload, RemovedDisk, SchedulerDetail, SlowRequest,
-    Status, TimeHistogram, Upgrade, WaitsFor,
+    self, ClearedFences, DiskFences, DiskState, EventKind, Events, FenceWaits, GuestFigures, HedgeStatus, LimitStatus,
+    MovedRequests, OpStats, Origin, PathAction, PathSharer, PathState, PathWindow, Reload, RemovedDisk,
+    SchedulerDetail, SlowRequest, Status, TimeHistogram, Upgrade, WaitsFor,
 };
 use mpath_api_server::{AddPathError, Control, ControlError, DiskRef, PathRef};
 use mpath_config::{DiskConfig, LiveSettings, PathAddress, WaitFor, similar_name};
@@ -470,6 +470,9 @@ fn describe(service: &Service, disk: &Disk, disk_state: DiskState, stats: Option
             .map_or_else(FenceWaits::default, FenceWaits::from),
         polled_ms: polled.as_millis() as u64,
         io_threads: io_threads.map(|((thread, host), index)| describe_thread(index, thread, host)).collect(),
+        guest: stats
+            .and_then(|stats| stats.guests.get(usize::from(disk.id.0)))
+            .map_or_else(GuestFigures::default, GuestFigures::from),
         hedge: HedgeStatus {
             hedge: live.hedge.hedge,
             hedge_budget: live.hedge.budget,

@@ -175,8 +175,9 @@ fn detail(disk: &Disk) -> String {
         ("mpath-window", if disk.mpath_window { "yes" } else { "no" }.into()),
         ("paths of", disk.shares_paths_of.clone().unwrap_or_else(|| disk.name.clone())),
         ("paths", {
-            let PathCounts { total, expected, usable } = disk.path_counts;
-            format!("{total}, {expected} of them expected to be usable, {usable} usable")
+            let PathCounts { total, expected, usable, missing } = disk.path_counts;
+            let missing = if missing > 0 { format!(", {missing} missing (min-paths)") } else { String::new() };
+            format!("{total}, {expected} of them expected to be usable, {usable} usable{missing}")
         }),
         ("policy", disk.policy.to_string()),
         ("hedge", format!("{}, budget {}", disk.hedge.hedge, disk.hedge.hedge_budget)),
@@ -184,6 +185,16 @@ fn detail(disk: &Disk) -> String {
         ("queued", disk.queued.to_string()),
         ("outstanding", disk.health.outstanding.to_string()),
     ];
+    if let Some(age_ms) = disk.guest.oldest_request_ms {
+        lines.push(("oldest", format!("a request without an answer for {age_ms} ms")));
+    }
+    for of in disk.guest.guest_io.iter().filter(|of| of.ios > 0) {
+        let recent = of.latency_60s.map_or("none in the last minute".into(), |of| {
+            let [p50, p99, max] = [of.p50_us, of.p99_us, of.max_us].map(ms);
+            format!("in the last minute {p50} ms at the median, {p99} ms at p99, {max} ms at most")
+        });
+        lines.push(("guest", format!("{}: {}, {recent}", of.operation, of.ios)));
+    }
     if let MovedRequests { ios, time: Some(time), .. } = disk.first_moved {
         let times = format!("after {} ms at the median, {} ms at most", ms(time.p50_us), ms(time.max_us));
         lines.push(("failovers", format!("first requests that moved, by failure and I/O thread: {ios}, {times}")));

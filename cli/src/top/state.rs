@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use mpath_api::types::{Disk, Event, Events, OpStats, Path, QueueTurns, SchedulerDetail, Status};
+use mpath_api::types::{Disk, Event, Events, GuestOperation, Path, QueueTurns, SchedulerDetail, Status};
 
 use super::dialog::Dialog;
 use super::history::{History, Measure, PathKey, key};
@@ -51,9 +51,9 @@ pub(super) struct State {
     pub(super) focus: Focus,
     pub(super) measure: Measure,
     pub(super) history: History,
-    /// What changed between the last two looks: by disk and virtqueue, and by path.
+    /// What changed between the last two looks: by disk and virtqueue, and by disk.
     queue_rates: HashMap<(String, u16), QueueRate>,
-    byte_rates: HashMap<PathKey, ByteRate>,
+    byte_rates: HashMap<String, ByteRate>,
     pub(super) dialog: Option<Dialog>,
 }
 
@@ -64,7 +64,7 @@ pub(super) struct QueueRate {
     pub(super) bytes: u64,
 }
 
-/// Bytes a second of a path.
+/// Bytes a second of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct ByteRate {
     pub(super) read: u64,
@@ -130,13 +130,13 @@ impl State {
     fn rates(&mut self, time: Duration, look: &Look) {
         let Some(old) = &self.look else { return };
         let rate = |from: u64, to: u64| to.checked_sub(from).map(|moved| per_second(moved, time));
-        let class = |from: &OpStats, to: &OpStats| rate(from.bytes, to.bytes);
-        let of_path = |path: &Path| {
-            let before = old.paths.iter().find(|before| key(before) == key(path))?;
-            let (read, write) = (class(&before.read, &path.read)?, class(&before.write, &path.write)?);
-            Some((key(path), ByteRate { read, write }))
+        let of_disk = |disk: &Disk| {
+            let before = old.status.disks.iter().find(|before| before.name == disk.name)?;
+            let of = |operation| rate(before.guest.of(operation)?.bytes, disk.guest.of(operation)?.bytes);
+            let (read, write) = (of(GuestOperation::Read)?, of(GuestOperation::Write)?);
+            Some((disk.name.clone(), ByteRate { read, write }))
         };
-        self.byte_rates = look.paths.iter().filter_map(of_path).collect();
+        self.byte_rates = look.status.disks.iter().filter_map(of_disk).collect();
         let queues = |of: &[SchedulerDetail]| {
             let of_disk =
                 |of: &SchedulerDetail| of.queues.iter().map(|queue| (of.disk.clone(), *queue)).collect::<Vec<_>>();
@@ -226,8 +226,8 @@ impl State {
         self.look.as_ref()?.scheduling.iter().find(|of| of.disk == disk)
     }
 
-    pub(super) fn byte_rate(&self, path: &Path) -> Option<ByteRate> {
-        self.byte_rates.get(&key(path)).copied()
+    pub(super) fn byte_rate(&self, disk: &str) -> Option<ByteRate> {
+        self.byte_rates.get(disk).copied()
     }
 
     pub(super) fn queue_rate(&self, disk: &str, queue: u16) -> Option<QueueRate> {

@@ -12,7 +12,7 @@ use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::KeyCode;
 use ratatui::style::Color;
 
-use self::data::{disk, health, path, scheduling, stats};
+use self::data::{disk, guest, health, path, scheduling, stats};
 use super::dialog::{Change, Step};
 use super::draw::{HELP, Palette, draw};
 use super::state::{Look, State};
@@ -37,8 +37,9 @@ fn look() -> Look {
     let degraded = Disk {
         health: health(Condition::Degraded, "1 of 2 expected paths are usable: path 1: lost"),
         connected: true,
+        guest: guest(),
         queued: 3,
-        path_counts: PathCounts { total: 2, expected: 2, usable: 1 },
+        path_counts: PathCounts { total: 2, expected: 2, usable: 1, missing: 0 },
         ..disk("disk0")
     };
     let address = "tcp://192.0.2.2:4420".parse().unwrap();
@@ -65,8 +66,8 @@ fn state() -> State {
     let mut state = State::new(SECOND);
     state.looked(SECOND, Ok(look()));
     let mut second = look();
-    second.paths[0].read.bytes += 40 << 20;
-    second.paths[0].write.bytes += 1 << 19;
+    second.status.disks[1].guest.guest_io[0].bytes += 40 << 20;
+    second.status.disks[1].guest.guest_io[1].bytes += 1 << 19;
     second.scheduling[0].queues[0].served += 9_000;
     second.scheduling[0].queues[0].served_bytes += 40 << 20;
     second.events.events.clear();
@@ -110,7 +111,7 @@ vhost-blk-mpath 0.1.0, pid 4711, up 1h 2m 5s
 Disks, the worst first ─────────────────────────────────────────────────────────
   DISK     CONDITION    PATHS QUEUED  IOPS r/w MiB/s r/w     P50 r/w     P99 r/w
 > disk0    degraded       1/2      3 9000/1200    40/0.5 280us/760us 840us/2.2ms
-  disk1    ok             1/1      0       0/0   0.0/0.0           -           -
+  disk1    ok             1/1      0         -         -           -           -
 Paths of disk0: bdp, burst-credit; last minute: P99 up to 2.0ms ────────────────
   #  ADDRESS             STATE      1S(%)     P50 r/w     P99 r/w  BUSY/WIN ERRS
 > 0  192.0.2.1:4420      live       100.0 280us/760us 840us/2.2ms      4/64    2
@@ -137,7 +138,7 @@ q:quit ?:help p:policy i:inject c:clear d:drain D:disable e:enable r:reset
 #[test]
 fn a_wide_terminal_shows_more() {
     let text = screen(&state(), 140, 40);
-    for part in ["POLICY", "SCHEDULER", "burst-credit", "P50 r/w/other", "280us/760us/-"] {
+    for part in ["OLDEST", "  1.2s ", "POLICY", "SCHEDULER", "burst-credit", "P50 r/w/other", "280us/760us/-"] {
         assert!(text.contains(part), "{part}\n{text}");
     }
     let bars = |text: &str| text.chars().filter(|of| ('▁'..='█').contains(of)).count();

@@ -131,6 +131,47 @@ disks:
     processor-wait-ms: 2500
     stalls: 3
     stalled-ms: 2430
+  guest-io:
+  - operation: read
+    ios: 9000000
+    ios-1s: 9000
+    bytes: 36864000000
+    latency-1s:
+      p50-us: 280
+      p99-us: 840
+      p999-us: 1960
+      max-us: 5600
+    latency-60s:
+      p50-us: 140
+      p99-us: 420
+      p999-us: 980
+      max-us: 2800
+  - operation: write
+    ios: 1200000
+    ios-1s: 1200
+    bytes: 4915200000
+    latency-1s:
+      p50-us: 760
+      p99-us: 2280
+      p999-us: 5320
+      max-us: 15200
+    latency-60s:
+      p50-us: 380
+      p99-us: 1140
+      p999-us: 2660
+      max-us: 7600
+  long-requests:
+    limit-us: 0
+    no-path-us: 0
+    queue-us: 0
+    injection-us: 0
+    send-us: 0
+    path-us: 0
+    earlier-attempts-us: 0
+    retry-us: 0
+    fence-us: 0
+    host-us: 0
+  oldest-request-ms: 1250
   hedge: 'off'
   hedge-budget: 5%
   hedgeable-reads: 9000
@@ -141,6 +182,7 @@ disks:
     total: 2
     expected: 2
     usable: 1
+    missing: 0
 - name: disk1
 ";
     assert_eq!(yaml.get(..start.len()), Some(start));
@@ -259,6 +301,9 @@ hedge         off, budget 5%
 weight        100
 queued        0
 outstanding   0
+oldest        a request without an answer for 1250 ms
+guest         read: 9000000, in the last minute 0.14 ms at the median, 0.42 ms at p99, 2.80 ms at most
+guest         write: 1200000, in the last minute 0.38 ms at the median, 1.14 ms at p99, 7.60 ms at most
 failovers     first requests that moved, by failure and I/O thread: 3, after 12.00 ms at the median, 304.00 ms at most
 fences        requests that waited: 40, 84.1 s in total
 polling       1.7 s of the I/O threads in total

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use mpath_api::types::{
     AnaState, Caller, ClearedFence, ClearedFences, Condition, Configuration, Disk, DiskFences, DiskHealth, DiskState,
-    Event, EventKind, EventPath, Events, FenceWaits, GuestErrorCount, GuestErrorReason, GuestOperation, HedgeStatus,
-    Injection, InjectionInForce, MovedRequests, Origin, Path, PathAction, PathCounts, PathSharer, PathState, Reload,
-    RemovedDisk, SchedulerDetail, SlowRequest, Status, ThreadExplanation, Upgrade, WaitsFor,
+    Event, EventKind, EventPath, Events, FenceWaits, GuestErrorCount, GuestErrorReason, GuestFigures, GuestOperation,
+    HedgeStatus, Injection, InjectionInForce, MovedRequests, Origin, Path, PathAction, PathCounts, PathSharer,
+    PathState, Reload, RemovedDisk, SchedulerDetail, SlowRequest, Status, ThreadExplanation, Upgrade, WaitsFor,
 };
 use mpath_api_server::{AddPathError, Control, ControlError, DiskRef, PathRef, RemovePathError};
 use mpath_config::{
@@ -144,12 +144,14 @@ impl Control for Fake {
             fence_waits: if name == "disk0" { FenceWaits { ios: 40, total_ms: 84_060 } } else { FenceWaits::default() },
             polled_ms: if name == "disk0" { 1_700 } else { 0 },
             io_threads: if name == "disk0" { data::io_threads() } else { vec![] },
+            guest: if name == "disk0" { data::guest() } else { GuestFigures::default() },
             hedge: hedges[usize::from(name == "disk1")],
             min_paths: MinPaths::Auto,
             path_counts: PathCounts {
                 total: paths.iter().filter(|path| path.disk == owner(name)).count() as u32,
                 expected: paths.iter().filter(|path| path.disk == owner(name)).count() as u32,
                 usable: paths.iter().filter(|path| path.disk == owner(name) && path.unusable.is_none()).count() as u32,
+                missing: 0,
             },
             health: match name.as_str() {
                 _ if self.held.contains(&name.as_str()) => {

@@ -5,7 +5,7 @@
 //! [`Subsystem::check_health`] looks at everything anew. The API calls it for each answer, and a task calls it twice a second, so
 //! that events tell of a new condition without anyone asking.
 
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use mpath_api::types::{Condition, ConditionReason, DiskHealth, EventKind, PathCounts};
 use mpath_api_server::on_own_behalf;
@@ -17,6 +17,9 @@ use crate::events::utc;
 use crate::subsystem::Subsystem;
 use crate::subsystem::path_status::{PathStatus, REMOVAL_HELD};
 use crate::subsystem::vendor_window::condition_id;
+
+/// A request without an answer for this time is a reason.
+const OLD: Duration = Duration::from_secs(1);
 
 /// Why the discovery controllers of a subsystem have led to no path.
 pub(crate) struct Undiscovered {
@@ -88,7 +91,17 @@ impl Subsystem {
         }
         // A starved host is no trouble of the paths, and has events of its own.
         let of_host = self.events.stalls.starved(now);
+        // Nor is one old request: it has no event, and the front-end knows of it.
         let reasons_of_disk = reasons.len();
+        let oldest = disk.shared.oldest.age(now).filter(|age| *age >= OLD);
+        reasons.extend(oldest.map(|age| ConditionReason {
+            condition: Condition::Degraded,
+            message: format!(
+                "a request of the guest has had no answer for {}; `mpathctl explain {}` says what it waits for",
+                tenths(age),
+                disk.name()
+            ),
+        }));
         reasons.extend(of_host.map(|message| ConditionReason { condition: Condition::Degraded, message }));
         let condition = worst(reasons.iter().map(|reason| reason.condition));
         if let Some(backing) = disk.backing() {
@@ -131,7 +144,7 @@ impl Subsystem {
     fn path_facts(&self, disk: &Disk, time: SystemTime) -> PathFacts {
         let mut state = self.state();
         let (left, most) = state.redundancy();
-        let counts = PathCounts { total: state.paths().count() as u32, expected: 0, usable: 0 };
+        let counts = PathCounts { total: state.paths().count() as u32, expected: 0, usable: 0, missing: 0 };
         let held = state.paths().filter(|path| path.is_removing() && path.is_wanted()).map(name_path).collect();
         let mut facts = PathFacts { counts, unusable: Vec::new(), some_untried: false, held, too_few: None };
         for path in state.paths().filter(|path| path.is_wanted()) {
@@ -147,24 +160,30 @@ impl Subsystem {
                 }
             }
         }
-        facts.too_few = too_few(state.live(disk.id).min_paths, facts.counts.usable, left, most);
+        let min_paths = state.live(disk.id).min_paths;
+        facts.counts.missing = match min_paths {
+            MinPaths::Count(wanted) => u32::from(wanted).saturating_sub(facts.counts.usable),
+            MinPaths::Auto => most - left,
+        };
+        facts.too_few = (facts.counts.missing > 0).then(|| too_few(min_paths, facts.counts.usable, left, most));
         facts
     }
 }
 
 /// Why a disk has too few paths: `left` are those that are not being removed, and `most` those that it has had.
-fn too_few(wanted: MinPaths, usable: u32, left: u32, most: u32) -> Option<String> {
+fn too_few(wanted: MinPaths, usable: u32, left: u32, most: u32) -> String {
     match wanted {
-        MinPaths::Count(wanted) => {
-            (usable < wanted.into()).then(|| format!("{usable} paths are usable, fewer than min-paths ({wanted})"))
-        }
-        MinPaths::Auto => (left < most).then(|| {
-            format!(
-                "{left} of {most} paths are left: a reload or a discovery log has dropped the others; if that is meant, set \
-                 `min-paths` to {left}"
-            )
-        }),
+        MinPaths::Count(wanted) => format!("usable paths: {usable}, fewer than min-paths ({wanted})"),
+        MinPaths::Auto => format!(
+            "{left} of {most} paths are left: a reload or a discovery log has dropped the others; if that is meant, set \
+             `min-paths` to {left}"
+        ),
     }
+}
+
+/// A time in seconds, as in `2.3 s`.
+fn tenths(time: Duration) -> String {
+    format!("{:.1} s", time.as_secs_f64())
 }
 
 fn worst(conditions: impl Iterator<Item = Condition>) -> Condition {
@@ -212,10 +231,8 @@ mod tests {
     #[test]
     fn a_disk_is_to_have_its_paths() {
         let too_few = |wanted: &str, usable, left, most| too_few(wanted.parse().unwrap(), usable, left, most);
-        assert_eq!(too_few("auto", 0, 2, 2), None, "other reasons say what is not usable");
-        assert!(too_few("auto", 2, 2, 4).unwrap().starts_with("2 of 4 paths are left: "));
-        assert_eq!(too_few("2", 2, 2, 4), None, "that is meant");
-        assert_eq!(too_few("3", 2, 4, 4).unwrap(), "2 paths are usable, fewer than min-paths (3)");
+        assert!(too_few("auto", 2, 2, 4).starts_with("2 of 4 paths are left: "));
+        assert_eq!(too_few("2", 1, 4, 4), "usable paths: 1, fewer than min-paths (2)");
     }
 
     #[test]

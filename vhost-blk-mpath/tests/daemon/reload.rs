@@ -349,7 +349,7 @@ fn a_disk_is_to_keep_the_paths_that_a_reload_drops() {
     assert_eq!(one_path("1"), ["disk `db`: min-paths: auto becomes 1"]);
     assert_eq!((reasons(), told(&daemon, EventKind::MinPathsSet)), (vec![], vec!["min-paths set to 1".into()]));
     assert_eq!(one_path("2").len(), 1);
-    assert_eq!(reasons(), ["1 paths are usable, fewer than min-paths (2)"]);
+    assert_eq!(reasons(), ["usable paths: 1, fewer than min-paths (2)"]);
     assert_eq!(one_path("auto").len(), 1);
     // An operator who removes a path means it.
     daemon.api.add_path("db", &AddPath { address: disk.paths[1].clone() }).unwrap();

@@ -1,12 +1,12 @@
 //! The disks, the worst first.
 
-use mpath_api::types::{Disk, OpStats, Path};
+use mpath_api::types::{Disk, GuestIo, GuestOperation};
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::widgets::Row;
 
 use super::{Column, Palette, WIDE, cell, entry, list, number, part, scrolled, text};
-use crate::top::figures::{count, joined, mib, quantile, time};
+use crate::top::figures::{count, joined, mib, time};
 use crate::top::state::{Focus, State};
 
 const COLUMNS: [Column; 8] = [
@@ -19,7 +19,7 @@ const COLUMNS: [Column; 8] = [
     number("P50 r/w", 11),
     number("P99 r/w", 11),
 ];
-const WIDE_COLUMNS: [Column; 2] = [text("POLICY", 14), text("SCHEDULER", 13)];
+const WIDE_COLUMNS: [Column; 3] = [number("OLDEST", 6), text("POLICY", 14), text("SCHEDULER", 13)];
 
 pub(super) fn draw(frame: &mut Frame, area: Rect, state: &State, palette: Palette) {
     let is_wide = area.width >= WIDE;
@@ -29,7 +29,7 @@ pub(super) fn draw(frame: &mut Frame, area: Rect, state: &State, palette: Palett
     let skipped = scrolled(chosen, usize::from(area.height.saturating_sub(2)));
     let row = |(at, disk): (usize, &&Disk)| {
         let (style, mark) = entry(chosen == Some(at), state.focus == Focus::Disks);
-        let cells = [cells(disk, mark, state).to_vec(), policy_and_scheduler(disk, state).to_vec()].concat();
+        let cells = [cells(disk, mark, state).to_vec(), wide_cells(disk, state).to_vec()].concat();
         let cells = columns.iter().zip(cells).enumerate().map(|(at, (column, words))| {
             let style = if at == 1 { palette.word(&words) } else { ratatui::style::Style::new() };
             cell(*column, words.into()).style(style)
@@ -41,28 +41,24 @@ pub(super) fn draw(frame: &mut Frame, area: Rect, state: &State, palette: Palett
 }
 
 fn cells(disk: &Disk, mark: &str, state: &State) -> [String; 8] {
-    // A path of several disks counts for all of them, so it is shown with the disk that has it.
-    let paths = || state.paths_of(&disk.name);
-    let sum = |of: fn(&Path) -> u64| disk.shares_paths_of.is_none().then(|| paths().map(of).sum::<u64>());
-    let percentile = |share: f64| {
-        let of = |class: fn(&Path) -> &OpStats| quantile(paths().map(class), share).map(time);
-        joined([of(|path| &path.read), of(|path| &path.write)])
+    let both = |of: fn(&GuestIo) -> Option<String>| {
+        joined([GuestOperation::Read, GuestOperation::Write].map(|operation| disk.guest.of(operation).and_then(of)))
     };
-    let rates: Vec<_> = paths().filter_map(|path| state.byte_rate(path)).collect();
-    let rate = |sum: u64| (!rates.is_empty()).then(|| mib(sum));
+    let rate = state.byte_rate(&disk.name);
     [
         format!("{mark}{}", disk.name),
         disk.health.condition.to_string(),
         format!("{}/{}", disk.path_counts.usable, disk.path_counts.expected),
         count(disk.queued),
-        joined([sum(|path| path.read.ios_1s).map(count), sum(|path| path.write.ios_1s).map(count)]),
-        joined([rate(rates.iter().map(|of| of.read).sum()), rate(rates.iter().map(|of| of.write).sum())]),
-        percentile(0.5),
-        percentile(0.99),
+        both(|of| Some(count(of.ios_1s))),
+        joined([rate.map(|of| mib(of.read)), rate.map(|of| mib(of.write))]),
+        both(|of| of.latency_1s.map(|latency| time(latency.p50_us))),
+        both(|of| of.latency_1s.map(|latency| time(latency.p99_us))),
     ]
 }
 
-fn policy_and_scheduler(disk: &Disk, state: &State) -> [String; 2] {
+fn wide_cells(disk: &Disk, state: &State) -> [String; 3] {
+    let oldest = disk.guest.oldest_request_ms.map_or("-".into(), |ms| time(ms * 1000));
     let scheduler = state.scheduling(&disk.name).map_or("-".into(), |of| of.scheduler.kind().to_string());
-    [disk.policy.to_string(), scheduler]
+    [oldest, disk.policy.to_string(), scheduler]
 }

@@ -2,9 +2,10 @@
 
 use mpath_api::types::{
     AnaState, Condition, ConditionReason, Connection, Controller, DiscoveryController, DiscoveryState, Disk,
-    DiskFences, DiskHealth, DiskState, EventPath, FenceLift, FenceWaits, HedgeStatus, InheritedFence, IoThread,
-    Latency, LimitStatus, MovedRequests, OpStats, Origin, Path, PathCounts, PathEstimate, PathFence, PathState,
-    PathWindow, QueueTurns, SchedulerDetail, Subflow, SubflowState, Tier, TimeHistogram,
+    DiskFences, DiskHealth, DiskState, EventPath, FenceLift, FenceWaits, GuestFigures, GuestIo, GuestOperation,
+    HedgeStatus, InheritedFence, IoThread, Latency, LimitStatus, MovedRequests, OpStats, Origin, Path, PathCounts,
+    PathEstimate, PathFence, PathState, PathWindow, QueueTurns, SchedulerDetail, Subflow, SubflowState, Tier,
+    TimeHistogram,
 };
 use mpath_config::address::Transport;
 use mpath_config::{LimitsConfig, MinPaths, PathAddress, PolicyKind, SchedulerKind, SchedulerSpec, Weight};
@@ -35,6 +36,22 @@ pub(super) fn stats(ios: u64, p50_us: u64) -> OpStats {
     }
 }
 
+/// A guest that reads and writes, and that waits for a write.
+pub(super) fn guest() -> GuestFigures {
+    let of = |operation, stats: OpStats| GuestIo {
+        operation,
+        ios: stats.ios,
+        ios_1s: stats.ios_1s,
+        bytes: stats.bytes,
+        latency_1s: stats.latency_1s,
+        latency_60s: stats.latency_60s,
+        histogram: TimeHistogram::default(),
+    };
+    let guest_io =
+        vec![of(GuestOperation::Read, stats(9_000_000, 70)), of(GuestOperation::Write, stats(1_200_000, 190))];
+    GuestFigures { guest_io, oldest_request_ms: Some(1_250), ..GuestFigures::default() }
+}
+
 /// A disk that is served, without a guest, with one path that is usable.
 pub(super) fn disk(name: &str) -> Disk {
     Disk {
@@ -63,9 +80,10 @@ pub(super) fn disk(name: &str) -> Disk {
         fence_waits: FenceWaits::default(),
         polled_ms: 0,
         io_threads: vec![],
+        guest: GuestFigures::default(),
         hedge: HedgeStatus::default(),
         min_paths: MinPaths::Auto,
-        path_counts: PathCounts { total: 1, expected: 1, usable: 1 },
+        path_counts: PathCounts { total: 1, expected: 1, usable: 1, missing: 0 },
     }
 }
 

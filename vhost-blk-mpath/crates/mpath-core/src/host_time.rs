@@ -199,6 +199,6 @@ mod tests {
                 Waking { idle_since: start, due, processor_wait: Duration::ZERO, processor_time: Duration::ZERO },
             );
         }
-        assert_eq!((host.stats.lateness.ns().len(), host.stats.lateness.sum()), (2, MS));
+        assert_eq!((host.stats.lateness.ns().len(), host.stats.lateness.counted().sum()), (2, MS));
     }
 }

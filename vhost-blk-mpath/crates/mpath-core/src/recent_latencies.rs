@@ -3,6 +3,7 @@
 //! Latencies of recent requests, for the operator.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::times::as_nanos;
@@ -79,16 +80,21 @@ fn highest(bucket: usize) -> u64 {
     (units << octave << UNIT_BITS) - 1
 }
 
-/// Latencies of the last second, to a tenth of a second, and of the last minute, to ten seconds.
+/// Latencies of the last second, to a tenth of a second, of the last minute, to ten seconds, and of whole minutes.
 ///
-/// The present time slot is part of both windows, so they cover the last 0.9 to 1 s and the last 50 to 60 s.
+/// The present time slot is part of the first two windows, so they cover the last 0.9 to 1 s and the last 50 to 60 s.
 ///
-/// A request costs one bucket and two counts, some 50 instructions. A new time slot clears 1.5 KiB. The 16 slots take
-/// 24 KiB for each path and class with requests, in each I/O thread. A snapshot adds them up.
+/// A request costs one comparison, one bucket and one count. A tenth that is over is added to its ten seconds and to its minute.
+/// The 18 slots take 27 KiB for each path and class, or disk and operation, with requests, in each I/O thread.
 #[derive(Clone)]
 pub(crate) struct RecentLatencies {
-    second: Slots<10>,
-    minute: Slots<6>,
+    /// The end of the present tenth.
+    tenth_ends: Duration,
+    tenths: Slots<10>,
+    /// The tenths that are over.
+    ten_seconds: Slots<6>,
+    /// The tenths that are over.
+    minutes: Slots<2>,
 }
 
 impl fmt::Debug for RecentLatencies {
@@ -97,32 +103,77 @@ impl fmt::Debug for RecentLatencies {
     }
 }
 
+/// Tenths of ten seconds, and of a minute.
+const TEN_SECONDS: u64 = 100;
+const MINUTE: u64 = 600;
+
 impl RecentLatencies {
     /// Without a request.
-    pub(crate) const EMPTY: Self = Self { second: Slots::EMPTY, minute: Slots::EMPTY };
+    pub(crate) const EMPTY: Self =
+        Self { tenth_ends: Duration::ZERO, tenths: Slots::EMPTY, ten_seconds: Slots::EMPTY, minutes: Slots::EMPTY };
 
     /// Counts a request. Times are measured from any fixed moment, and do not go backwards.
+    #[inline]
     pub(crate) fn record(&mut self, at: Duration, latency: Duration) {
-        let (tenth, ten_seconds) = slots(at);
-        let bucket = bucket(latency);
-        self.second.record(tenth, bucket);
-        self.minute.record(ten_seconds, bucket);
+        if at >= self.tenth_ends {
+            self.begin_tenth(at);
+        }
+        self.tenths.counts[self.tenths.place].record(bucket(latency));
+    }
+
+    #[cold]
+    fn begin_tenth(&mut self, at: Duration) {
+        let (before, counts) = (self.tenths.latest, &self.tenths.counts[self.tenths.place]);
+        self.ten_seconds.add(before / TEN_SECONDS, counts);
+        self.minutes.add(before / MINUTE, counts);
+        let tenth = tenth(at);
+        self.tenths.advance(tenth);
+        self.tenth_ends = Duration::from_millis((tenth + 1) * 100);
     }
 
     /// The latencies of the last second.
     pub(crate) fn last_second(&self, at: Duration) -> Option<Box<LatencyCounts>> {
-        self.second.sum(slots(at).0)
+        self.tenths.sum(tenth(at))
     }
 
     /// The latencies of the last minute.
     pub(crate) fn last_minute(&self, at: Duration) -> Option<Box<LatencyCounts>> {
-        self.minute.sum(slots(at).1)
+        let slot = tenth(at) / TEN_SECONDS;
+        self.with_present(self.ten_seconds.sum(slot), TEN_SECONDS, (slot + 1).saturating_sub(6)..=slot)
+    }
+
+    #[cfg(test)]
+    /// The latencies of a minute, counted from 0: this one, or the one before.
+    pub(crate) fn minute(&self, minute: u64) -> Option<Box<LatencyCounts>> {
+        self.with_present(self.minutes.get(minute), MINUTE, minute..=minute)
+    }
+
+    /// Adds the present tenth, if it belongs to one of these slots of `tenths` each.
+    fn with_present(
+        &self,
+        mut sum: Option<Box<LatencyCounts>>,
+        tenths: u64,
+        slots: RangeInclusive<u64>,
+    ) -> Option<Box<LatencyCounts>> {
+        if slots.contains(&(self.tenths.latest / tenths)) {
+            add_recent(&mut sum, Some(&self.tenths.counts[self.tenths.place]));
+        }
+        sum.filter(|sum| **sum != LatencyCounts::EMPTY)
     }
 }
 
-fn slots(at: Duration) -> (u64, u64) {
-    let second = at.as_secs();
-    (second * 10 + u64::from(at.subsec_nanos() / 100_000_000), second / 10)
+/// Adds counts, if there are any.
+pub(crate) fn add_recent(sum: &mut Option<Box<LatencyCounts>>, counts: Option<&LatencyCounts>) {
+    match (sum, counts) {
+        (Some(sum), Some(counts)) => sum.add(counts),
+        (sum @ None, Some(counts)) => *sum = Some(Box::new(counts.clone())),
+        (_, None) => {}
+    }
+}
+
+/// The number of the tenth of a second.
+fn tenth(at: Duration) -> u64 {
+    at.as_secs() * 10 + u64::from(at.subsec_nanos() / 100_000_000)
 }
 
 /// Counts of the latest time slot with a request, and of the slots before it.
@@ -138,25 +189,32 @@ struct Slots<const N: usize> {
 impl<const N: usize> Slots<N> {
     const EMPTY: Self = Self { latest: 0, place: 0, counts: [LatencyCounts::EMPTY; N] };
 
-    fn record(&mut self, slot: u64, bucket: usize) {
-        if slot != self.latest {
-            for passed in (self.latest + 1..=slot).take(N) {
-                self.counts[passed as usize % N] = LatencyCounts::EMPTY;
-            }
-            (self.latest, self.place) = (slot, slot as usize % N);
+    /// Begins a slot, unless it is the latest one.
+    fn advance(&mut self, slot: u64) {
+        for passed in (self.latest + 1..=slot).take(N) {
+            self.counts[passed as usize % N] = LatencyCounts::EMPTY;
         }
-        self.counts[self.place].record(bucket);
+        (self.latest, self.place) = (slot, slot as usize % N);
+    }
+
+    /// Adds counts to a slot, the latest one or a later one.
+    fn add(&mut self, slot: u64, counts: &LatencyCounts) {
+        self.advance(slot);
+        self.counts[self.place].add(counts);
+    }
+
+    #[cfg(test)]
+    /// The counts of a slot, if it is one of the latest.
+    fn get(&self, slot: u64) -> Option<Box<LatencyCounts>> {
+        let is_kept = slot <= self.latest && self.latest - slot < N as u64;
+        is_kept.then(|| Box::new(self.counts[slot as usize % N].clone()))
     }
 
     /// The counts of this slot and of the `N - 1` slots before it. `None` if none of them has a request.
     fn sum(&self, slot: u64) -> Option<Box<LatencyCounts>> {
-        let mut sum: Option<Box<LatencyCounts>> = None;
+        let mut sum = None;
         for recent in (slot + 1).saturating_sub(N as u64)..=self.latest {
-            let counts = &self.counts[recent as usize % N];
-            match &mut sum {
-                Some(sum) => sum.add(counts),
-                None => sum = Some(Box::new(counts.clone())),
-            }
+            add_recent(&mut sum, Some(&self.counts[recent as usize % N]));
         }
         sum.filter(|sum| **sum != LatencyCounts::EMPTY)
     }
@@ -251,10 +309,16 @@ mod tests {
                 latencies.sort_unstable();
                 latencies
             };
+            let minute = (now / 60_000).saturating_sub(1);
+            let in_minute = list.iter().filter(|(at, _)| at / 60_000 == minute).map(|(_, latency)| *latency);
+            let mut minute_before: Vec<_> = in_minute.collect();
+            minute_before.sort_unstable();
             let now = Duration::from_millis(now);
             for (counts, list) in [
                 (recent.last_second(now), expected(100, 10)),
                 (recent.last_minute(now), expected(10_000, 6)),
+                (recent.minute(now.as_secs() / 60), expected(60_000, 1)),
+                (recent.minute((now.as_secs() / 60).saturating_sub(1)), minute_before),
             ] {
                 prop_assert_eq!(counts.is_some(), !list.is_empty());
                 for (quantile, percent) in [(0.0, 0), (0.5, 50), (0.75, 75), (1.0, 100)] {

@@ -110,6 +110,11 @@ pub(crate) struct Requests {
 
 impl Requests {
     /// All slots, including free ones.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Request> {
+        self.slots.iter()
+    }
+
+    /// All slots, including free ones.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Request> {
         self.slots.iter_mut()
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{DiskLimits, GuestErrors, UnflushedPaths, UsablePaths};
+use crate::{DiskLimits, GuestErrors, OldestRequest, UnflushedPaths, UsablePaths};
 
 /// The state of one disk. The [`Group`](crate::Group)s that serve the disk, one in each I/O thread, share it.
 #[derive(Clone, Debug, Default)]
@@ -15,6 +15,8 @@ pub struct SharedDisk {
     pub errors: Arc<GuestErrors>,
     /// The paths to which requests of the disk can go now.
     pub usable: Arc<UsablePaths>,
+    /// The oldest request of the disk without an answer.
+    pub oldest: Arc<OldestRequest>,
 }
 
 impl SharedDisk {

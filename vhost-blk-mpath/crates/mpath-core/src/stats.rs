@@ -3,9 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::recent_latencies::add_recent;
 use crate::{
-    AnaStates, ClassPolicies, FailoverTimes, FenceWaits, HostStats, LatencyCounts, OpClass, PathEstimate, PathId,
-    SchedulerStats, Times,
+    AnaStates, ClassPolicies, FailoverTimes, FenceWaits, GuestStats, HostStats, LatencyCounts, OpClass, PathEstimate,
+    PathId, SchedulerStats, Times,
 };
 
 /// Counters of one path and one operation class, of one group or merged over several.
@@ -81,17 +82,8 @@ impl ClassStats {
         self.errors += other.errors;
         self.retries += other.retries;
         self.latency.add(&other.latency);
-        merge_recent(&mut self.latency_1s, other.latency_1s.as_deref());
-        merge_recent(&mut self.latency_60s, other.latency_60s.as_deref());
-    }
-}
-
-/// Adds the counts of another group.
-fn merge_recent(mine: &mut Option<Box<LatencyCounts>>, theirs: Option<&LatencyCounts>) {
-    match (mine, theirs) {
-        (Some(mine), Some(theirs)) => mine.add(theirs),
-        (mine @ None, Some(theirs)) => *mine = Some(Box::new(theirs.clone())),
-        (_, None) => {}
+        add_recent(&mut self.latency_1s, other.latency_1s.as_deref());
+        add_recent(&mut self.latency_60s, other.latency_60s.as_deref());
     }
 }
 
@@ -207,6 +199,8 @@ pub struct GroupStats {
     pub backoff: u64,
     /// How long failovers took.
     pub failover_times: FailoverTimes,
+    /// What the guests have got, by disk.
+    pub guests: Vec<GuestStats>,
     /// The waits for fences, by disk.
     pub fence_waits: Vec<FenceWaits>,
     /// What this host has cost: one entry for each group.
@@ -231,6 +225,9 @@ impl GroupStats {
         self.queued += other.queued;
         self.backoff += other.backoff;
         self.failover_times.merge(&other.failover_times);
+        for (mine, theirs) in self.guests.iter_mut().zip(&other.guests) {
+            mine.merge(theirs);
+        }
         for (mine, theirs) in self.fence_waits.iter_mut().zip(&other.fence_waits) {
             mine.merge(*theirs);
         }
@@ -261,7 +258,7 @@ mod tests {
         a.merge(&ClassStats { in_flight: 4, errors: 3, retries: 2, ..ClassStats::new() });
         assert_eq!((a.ios, a.bytes), (2, 4096 + 512));
         assert_eq!((a.in_flight, a.errors, a.retries), (7, 5, 3));
-        assert_eq!((a.latency.ns().len(), a.latency.sum()), (2, Duration::from_micros(30_200)));
+        assert_eq!((a.latency.ns().len(), a.latency.counted().sum()), (2, Duration::from_micros(30_200)));
     }
 
     #[test]

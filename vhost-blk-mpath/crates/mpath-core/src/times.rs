@@ -53,12 +53,49 @@ pub(crate) fn as_nanos(time: Duration) -> u64 {
     time.as_secs().saturating_mul(1_000_000_000).saturating_add(time.subsec_nanos().into())
 }
 
+/// Exact counts of times since the start, in fixed buckets, and their sum.
+#[derive(Clone, Default)]
+pub struct TimeCounts {
+    counts: [u64; BUCKETS + 1],
+    sum_ns: u128,
+}
+
+impl TimeCounts {
+    /// Adds a time.
+    #[inline]
+    pub(crate) fn record(&mut self, ns: u64) {
+        self.counts[bucket(ns)] += 1;
+        self.sum_ns += u128::from(ns);
+    }
+
+    /// Adds the times of another group.
+    pub(crate) fn add(&mut self, other: &Self) {
+        for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
+            *mine += theirs;
+        }
+        self.sum_ns += other.sum_ns;
+    }
+
+    /// How many times are in each bucket: longer than the previous one of [`TIME_BUCKETS_NS`], and not longer than this
+    /// one.
+    #[must_use]
+    pub fn counts(&self) -> &[u64; BUCKETS + 1] {
+        &self.counts
+    }
+
+    /// The sum of all times.
+    #[must_use]
+    pub fn sum(&self) -> Duration {
+        let (seconds, ns) = (self.sum_ns / 1_000_000_000, self.sum_ns % 1_000_000_000);
+        Duration::new(u64::try_from(seconds).unwrap_or(u64::MAX), ns as u32)
+    }
+}
+
 /// Times since the start: quantiles, and exact counts in fixed buckets.
 #[derive(Clone)]
 pub struct Times {
     ns: Histogram<u64>,
-    counts: [u64; BUCKETS + 1],
-    sum_ns: u128,
+    counted: TimeCounts,
 }
 
 /// Omits the counts: the debug text of a [`crate::Group`] shows only what affects decisions.
@@ -84,30 +121,26 @@ impl Times {
 
     fn with_digits(digits: u8) -> Self {
         let ns = Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, digits).expect("constant bounds are valid");
-        Self { ns, counts: [0; BUCKETS + 1], sum_ns: 0 }
+        Self { ns, counted: TimeCounts::default() }
     }
 
     /// Adds a time.
     pub fn record(&mut self, time: Duration) {
         let ns = as_nanos(time);
         self.ns.saturating_record(ns);
-        self.counts[bucket(ns)] += 1;
-        self.sum_ns += u128::from(ns);
+        self.counted.record(ns);
     }
 
     /// Adds as many times of zero.
     pub(crate) fn record_zeros(&mut self, count: u64) {
         self.ns.saturating_record_n(0, count);
-        self.counts[0] += count;
+        self.counted.counts[0] += count;
     }
 
     /// Adds the times of another group.
     pub(crate) fn add(&mut self, other: &Self) {
         self.ns.add(&other.ns).expect("histograms of one shape");
-        for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
-            *mine += theirs;
-        }
-        self.sum_ns += other.sum_ns;
+        self.counted.add(&other.counted);
     }
 
     /// The times in ns, for quantiles.
@@ -116,18 +149,10 @@ impl Times {
         &self.ns
     }
 
-    /// How many times are in each bucket: longer than the previous one of [`TIME_BUCKETS_NS`], and not longer than this
-    /// one.
+    /// The counts and the sum.
     #[must_use]
-    pub fn counts(&self) -> &[u64; BUCKETS + 1] {
-        &self.counts
-    }
-
-    /// The sum of all times.
-    #[must_use]
-    pub fn sum(&self) -> Duration {
-        let (seconds, ns) = (self.sum_ns / 1_000_000_000, self.sum_ns % 1_000_000_000);
-        Duration::new(u64::try_from(seconds).unwrap_or(u64::MAX), ns as u32)
+    pub fn counted(&self) -> &TimeCounts {
+        &self.counted
     }
 }
 
@@ -145,10 +170,13 @@ mod tests {
                 sum += time;
             }
         }
-        assert_eq!(times.counts(), &[[1].as_slice(), &[2; BUCKETS - 1], &[1]].concat()[..]);
-        assert_eq!((times.sum(), times.ns().len()), (sum, 2 * BUCKETS as u64));
+        assert_eq!(times.counted().counts(), &[[1].as_slice(), &[2; BUCKETS - 1], &[1]].concat()[..]);
+        assert_eq!((times.counted().sum(), times.ns().len()), (sum, 2 * BUCKETS as u64));
         times.record_zeros(5);
-        assert_eq!((times.counts()[0], times.sum(), times.ns().len()), (6, sum, 5 + 2 * BUCKETS as u64));
+        assert_eq!(
+            (times.counted().counts()[0], times.counted().sum(), times.ns().len()),
+            (6, sum, 5 + 2 * BUCKETS as u64)
+        );
     }
 
     #[test]
@@ -169,7 +197,10 @@ mod tests {
             b.record(Duration::from_millis(30));
         }
         a.add(&b);
-        assert_eq!((a.counts()[2], a.counts()[9], a.sum()), (90, 10, Duration::from_millis(18 + 300)));
+        assert_eq!(
+            (a.counted().counts()[2], a.counted().counts()[9], a.counted().sum()),
+            (90, 10, Duration::from_millis(18 + 300))
+        );
         let p50 = a.ns().value_at_quantile(0.5);
         let p99 = a.ns().value_at_quantile(0.99);
         assert!((198_000..=202_000).contains(&p50), "{p50}");
@@ -182,7 +213,7 @@ mod tests {
         times.record(Duration::ZERO);
         times.record(Duration::MAX);
         times.record(Duration::MAX);
-        assert_eq!((times.ns().len(), times.counts()[BUCKETS]), (3, 2));
-        assert_eq!(times.sum(), 2 * Duration::from_nanos(u64::MAX));
+        assert_eq!((times.ns().len(), times.counted().counts()[BUCKETS]), (3, 2));
+        assert_eq!(times.counted().sum(), 2 * Duration::from_nanos(u64::MAX));
     }
 }

@@ -57,8 +57,13 @@ fn exposition(
     let (disks, discovery) = (std::mem::take(&mut status.disks), std::mem::take(&mut status.discovery));
 
     let (mut failovers, mut queues, mut classes, mut subflows) = (vec![], vec![], vec![], vec![]);
-    let mut errors = Vec::new();
+    let (mut errors, mut guest_io, mut stages) = (vec![], vec![], vec![]);
     for disk in &disks {
+        guest_io
+            .extend(disk.guest.guest_io.iter().map(|of| (with(&of_disk(&disk.name), "operation", of.operation), *of)));
+        stages.extend(
+            disk.guest.long_requests.named().map(|(stage, time)| (with(&of_disk(&disk.name), "stage", stage), time)),
+        );
         errors.extend(
             disk.health.guest_errors.iter().map(|of| {
                 (with(&with(&of_disk(&disk.name), "operation", of.operation), "reason", of.reason), of.clone())
@@ -90,6 +95,8 @@ fn exposition(
 
     metrics_of(tables::DAEMON, vec![(Labels::new(), status)])
         .chain(metrics_of(tables::DISKS, labelled(disks, |disk| of_disk(&disk.name))))
+        .chain(metrics_of(tables::GUEST_IO, guest_io))
+        .chain(metrics_of(tables::STAGES, stages))
         .chain(metrics_of(tables::GUEST_ERRORS, errors))
         .chain(metrics_of(tables::WITH_PATHS, labelled(with_paths, |disk| of_disk(&disk.name))))
         .chain(metrics_of(tables::IO_THREADS, io_threads))

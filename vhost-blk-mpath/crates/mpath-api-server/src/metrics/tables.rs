@@ -6,8 +6,8 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use mpath_api::types::{
-    AnaState, Condition, DiscoveryController, DiscoveryState, Disk, GuestErrorCount, IoThread, MovedRequests, OpStats,
-    Path, PathState, QueueTurns, SchedulerDetail, Status, Tier,
+    AnaState, Condition, DiscoveryController, DiscoveryState, Disk, GuestErrorCount, GuestIo, IoThread, MovedRequests,
+    OpStats, Path, PathState, QueueTurns, SchedulerDetail, Status, Tier,
 };
 use mpath_config::address::Transport;
 
@@ -56,6 +56,14 @@ pub(super) const DISKS: &[Metric<Disk>] = &[
     gauge("disk_outstanding_requests", "Requests of the guest without an answer", |disk| {
         Some(disk.health.outstanding.into())
     }),
+    gauge("disk_paths_missing", "Paths that the disk has fewer than it is to have (`min-paths`)", |disk| {
+        Some(disk.path_counts.missing.into())
+    }),
+    gauge(
+        "disk_oldest_request_seconds",
+        "Age of the oldest request without an answer, waits for limits left out; no sample: none is open",
+        |disk| disk.guest.oldest_request_ms.map(|ms| Duration::from_millis(ms).into()),
+    ),
     counter("disk_fence_waits_total", "Requests that have waited for a fence", |disk| disk.fence_waits.ios.into()),
     counter(
         "disk_fence_wait_seconds_total",
@@ -63,6 +71,19 @@ pub(super) const DISKS: &[Metric<Disk>] = &[
         |disk| Duration::from_millis(disk.fence_waits.total_ms).into(),
     ),
 ];
+
+/// By `disk` and `operation`.
+pub(super) const GUEST_IO: &[Metric<GuestIo>] = &[
+    times("disk_latency_seconds", "Time of the guest's requests from the virtqueue to the answer", |of| of.histogram),
+    counter("disk_bytes_total", "Payload of the guest's requests that succeeded", |of| of.bytes.into()),
+];
+
+/// By `disk` and `stage`.
+pub(super) const STAGES: &[Metric<Duration>] = &[counter(
+    "disk_long_request_seconds_total",
+    "Time of the guest's requests that took 10 ms or more, by stage: the sum over the requests",
+    |time| (*time).into(),
+)];
 
 /// By `disk`, `operation` and `reason`.
 pub(super) const GUEST_ERRORS: &[Metric<GuestErrorCount>] =

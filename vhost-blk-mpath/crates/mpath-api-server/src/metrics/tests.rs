@@ -7,9 +7,9 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use mpath_api::types::{
-    AnaState, Condition, Connection, DiscoveryState, FenceWaits, GuestErrorCount, GuestErrorReason, GuestOperation,
-    Injection, InjectionInForce, MovedRequests, OpStats, PathState, QueueTurns, Subflow, SubflowState, Tier,
-    TimeHistogram,
+    AnaState, Condition, Connection, DiscoveryState, FenceWaits, GuestErrorCount, GuestErrorReason, GuestIo,
+    GuestOperation, Injection, InjectionInForce, MovedRequests, OpStats, PathState, QueueTurns, Stages, Subflow,
+    SubflowState, Tier, TimeHistogram,
 };
 use mpath_config::LimitsConfig;
 use mpath_config::address::Transport;
@@ -69,6 +69,17 @@ pub(crate) fn one() -> Known {
         stalled_ms: 1_250,
         lateness: histogram(),
     }];
+    disk.guest.guest_io = vec![GuestIo {
+        operation: GuestOperation::Flush,
+        ios: 6,
+        ios_1s: 2,
+        bytes: 24_576,
+        latency_1s: None,
+        latency_60s: None,
+        histogram: histogram(),
+    }];
+    disk.guest.long_requests = Stages { path: Duration::from_millis(2500), ..Stages::default() };
+    (disk.guest.oldest_request_ms, disk.path_counts.missing) = (Some(1250), 1);
     (disk.health.condition, disk.health.outstanding) = (Condition::Failing, 8);
     let (operation, reason) = (GuestOperation::Write, GuestErrorReason::NoPath);
     disk.health.guest_errors = vec![GuestErrorCount { operation, reason, count: 9, last_at: String::new() }];

@@ -166,13 +166,14 @@ impl Control for Fake {
             fence_waits: FenceWaits::default(),
             polled_ms: 0,
             io_threads: vec![],
+            guest: GuestFigures::default(),
             hedge: HedgeStatus {
                 hedge: live[owner_index(index)].hedge.hedge,
                 hedge_budget: live[owner_index(index)].hedge.budget,
                 ..HedgeStatus::default()
             },
             min_paths: MinPaths::Auto,
-            path_counts: PathCounts { total: 2, expected: 2, usable: 2 },
+            path_counts: PathCounts { total: 2, expected: 2, usable: 2, missing: 0 },
             health: healthy(),
         };
         Ok(Status {

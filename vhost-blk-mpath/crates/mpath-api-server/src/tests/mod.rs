@@ -21,10 +21,10 @@ use axum::http::{Method, Uri};
 use mpath_api::client::{Client, ClientError};
 use mpath_api::types::{
     ActOnPaths, AddPath, Caller, ClearedFence, ClearedFences, Condition, Disk, DiskFences, DiskHealth, DiskState,
-    ErrorCode, Event, EventKind, EventPath, FailedChange, FenceLift, FenceWaits, GuestOperation, HedgeStatus,
-    InheritedFence, InjectionInForce, LimitStatus, MovedRequests, OpStats, PathCounts, PathFence, PathSelector,
-    PathState, PathWindow, SetInjection, SetLimits, SetScheduler, SetSettings, Severity, SlowRequest, Stages,
-    ThreadExplanation,
+    ErrorCode, Event, EventKind, EventPath, FailedChange, FenceLift, FenceWaits, GuestFigures, GuestOperation,
+    HedgeStatus, InheritedFence, InjectionInForce, LimitStatus, MovedRequests, OpStats, PathCounts, PathFence,
+    PathSelector, PathState, PathWindow, SetInjection, SetLimits, SetScheduler, SetSettings, Severity, SlowRequest,
+    Stages, ThreadExplanation,
 };
 use mpath_config::{Change, Hedge, HedgeSetting, LimitsConfig, LiveSetting, MinPaths, WaitFor, Weight};
 use mpath_core::{PolicyKind, SchedulerKind};

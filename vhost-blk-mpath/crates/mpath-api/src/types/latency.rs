@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mpath_core::{LatencyCounts, TIME_BUCKETS_NS, Times};
+use mpath_core::{LatencyCounts, TIME_BUCKETS_NS, TimeCounts, Times};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -50,9 +50,15 @@ pub struct TimeHistogram {
     pub sum: Duration,
 }
 
+impl From<&TimeCounts> for TimeHistogram {
+    fn from(times: &TimeCounts) -> Self {
+        Self { counts: *times.counts(), sum: times.sum() }
+    }
+}
+
 impl From<&Times> for TimeHistogram {
     fn from(times: &Times) -> Self {
-        Self { counts: *times.counts(), sum: times.sum() }
+        times.counted().into()
     }
 }
 

@@ -15,6 +15,7 @@ mod error;
 mod event;
 mod explanation;
 mod fence;
+mod guest_io;
 mod health;
 mod hedge;
 mod impairment;
@@ -48,6 +49,7 @@ pub use self::error::{ErrorBody, ErrorCode, ErrorInfo};
 pub use self::event::{Caller, Event, EventKind, EventPath, Events, Severity};
 pub use self::explanation::{Decision, ExplainedPath, Explanation, NextRequest, PathReason, ThreadExplanation};
 pub use self::fence::{ClearedFence, ClearedFences, DiskFences, FenceLift, InheritedFence, PathFence};
+pub use self::guest_io::{GuestFigures, GuestIo};
 pub use self::health::{Condition, ConditionReason, DiskHealth, GuestErrorCount, GuestErrorReason, GuestOperation};
 pub use self::hedge::HedgeStatus;
 pub use self::impairment::{
@@ -146,6 +148,9 @@ pub struct Disk {
     /// The I/O threads, and what this host gives them. Empty for a disk that shares paths, and before the first path is live.
     #[serde(default)]
     pub io_threads: Vec<IoThread>,
+    /// What the guest gets.
+    #[serde(flatten)]
+    pub guest: GuestFigures,
     /// How slow reads are hedged. The disk that has the paths counts the reads of every disk over them.
     #[serde(flatten)]
     pub hedge: HedgeStatus,
@@ -185,6 +190,9 @@ pub struct PathCounts {
     pub expected: u32,
     /// Those of `expected` that requests of the disk can go to now: live, accessible by the ANA state, neither suspect nor resting.
     pub usable: u32,
+    /// Paths that the disk has fewer than it is to have (`min-paths`): usable ones, or of all those that it has had.
+    #[serde(default)]
+    pub missing: u32,
 }
 
 /// `GET /v1/paths`: one path of one disk.

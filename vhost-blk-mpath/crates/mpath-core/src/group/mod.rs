@@ -38,8 +38,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::attention::Attention;
+use crate::guest_io::GuestCounts;
 use crate::host_time::HostTime;
 use crate::late_answers::LateAnswers;
+use crate::oldest_request::PublishedRequest;
 use crate::path::Path;
 use crate::policy::{ActivePolicies, Candidate};
 use crate::requests::{Requests, State};
@@ -137,6 +139,10 @@ pub struct Group {
     /// Requests submitted and not yet finished.
     open: usize,
     slow: SlowRequests,
+    /// When to publish the oldest open request of each disk again.
+    publish_oldest_at: Instant,
+    /// Whether an open request is published.
+    has_published_oldest: bool,
     /// Requests in [`State::Backoff`].
     backoff: u64,
     failover_times: FailoverTimes,
@@ -184,6 +190,8 @@ struct GroupDisk {
     /// The time since which no live path leads to the namespace.
     no_path_since: Option<Instant>,
     fence_waits: FenceWaits,
+    guest: GuestCounts,
+    oldest: PublishedRequest,
 }
 
 impl Group {
@@ -202,6 +210,8 @@ impl Group {
             bypassed: 0,
             no_path_since: Some(now),
             fence_waits: FenceWaits::default(),
+            guest: GuestCounts::default(),
+            oldest: disk.oldest.publisher(now),
         };
         Self {
             started: now,
@@ -220,6 +230,8 @@ impl Group {
             finished: VecDeque::new(),
             open: 0,
             slow: SlowRequests::new(now),
+            publish_oldest_at: now,
+            has_published_oldest: false,
             backoff: 0,
             failover_times: FailoverTimes::default(),
             attention: Attention::new(now),
@@ -286,9 +298,7 @@ impl Group {
         let request = &mut self.requests[tag];
         request.state = State::Free;
         self.open -= 1;
-        if self.slow.is_candidate(now, request.history.submitted_at) {
-            self.check_slow(now, tag, result);
-        }
+        self.answered(now, tag, result);
         Some(Action::Finish { tag, result })
     }
 

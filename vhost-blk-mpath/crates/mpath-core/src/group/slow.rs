@@ -1,44 +1,91 @@
-//! The slowest requests of the last minutes.
+//! What the guest gets: its requests by operation, the oldest of them, and the slowest of the last minutes.
 
 use std::time::{Duration, Instant};
 
 use super::Group;
+use crate::guest_io::LONG;
 use crate::history::Phase;
-use crate::{IoError, PathId, SlowRequest, Tag};
+use crate::requests::{Request, State};
+use crate::{DiskId, IoError, PathId, SlowRequest, Tag};
+
+/// How often the oldest open request of each disk is published.
+const PUBLISH_EVERY: Duration = Duration::from_millis(250);
+/// Younger requests do not matter as the oldest.
+const OLD: Duration = Duration::from_secs(1);
 
 impl Group {
-    /// Records a request that ends, if it is one of the slowest.
-    #[inline(never)]
-    pub(super) fn check_slow(&mut self, now: Instant, tag: Tag, result: Result<(), IoError>) {
+    /// Counts a request that ends.
+    #[inline]
+    pub(super) fn answered(&mut self, now: Instant, tag: Tag, result: Result<(), IoError>) {
+        if self.open == 0 && self.has_published_oldest {
+            self.publish_oldest(now);
+        }
         // A request that was given up has no answer.
-        let total = self.requests[tag].age(now);
-        if result != Err(IoError::GivenUp) && self.slow.is_slow(now, total) {
-            self.record_slow(now, tag, total, result);
+        if result == Err(IoError::GivenUp) {
+            return;
+        }
+        let request = &self.requests[tag];
+        let (io, submitted_at) = (request.io, request.history.submitted_at);
+        let latency = now - submitted_at;
+        self.disks[io.disk.index()].guest.answered(now - self.started, &io, result, latency);
+        if latency >= LONG || self.slow.is_candidate(now, submitted_at) {
+            self.check_slow(now, tag, latency, result);
         }
     }
 
-    #[cold]
-    fn record_slow(&mut self, now: Instant, tag: Tag, total: Duration, result: Result<(), IoError>) {
+    /// Counts the stages of a request that ends, if it took long, and records it, if it is one of the slowest.
+    #[inline(never)]
+    fn check_slow(&mut self, now: Instant, tag: Tag, total: Duration, result: Result<(), IoError>) {
+        let is_slow = self.slow.is_slow(now, total);
+        if !is_slow && total < LONG {
+            return;
+        }
         let request = &self.requests[tag];
         let (io, history) = (request.io, &request.history);
+        let pauses = self.scheduler.pauses(now, io.disk);
+        let stages = history.stages(now, request.phase(request.ended_in), pauses, &self.host_time);
+        if total >= LONG {
+            self.disks[io.disk.index()].guest.add_stages(stages);
+        }
+        if !is_slow {
+            return;
+        }
         let has_path = history.paths != 0;
         let slow = SlowRequest {
             ended_at: now,
             io,
             sector: None,
             total,
-            stages: history.stages(
-                now,
-                request.phase(request.ended_in),
-                self.scheduler.pauses(now, io.disk),
-                &self.host_time,
-            ),
+            stages,
             path: (has_path && !self.fans_out(io.op)).then_some(request.path),
             paths: history.paths,
             attempts: u32::from(has_path) * (1 + request.retries + request.failovers + request.recalls),
             result,
         };
         self.slow.record(now, slow);
+    }
+
+    /// When the oldest open request of a disk was submitted. The time that an old one has waited for the limits of the disk is left
+    /// out: that is meant.
+    pub(super) fn oldest(&self, now: Instant, disk: DiskId) -> Option<Instant> {
+        let open = self.requests.iter().filter(|request| request.state != State::Free && request.io.disk == disk);
+        let began = |request: &Request| {
+            let phase = request.phase(request.state);
+            let pauses = || self.scheduler.pauses(now, disk);
+            let limit = || request.history.stages(now, phase, pauses(), &self.host_time).limit;
+            let limited = if request.age(now) >= OLD { limit() } else { Duration::ZERO };
+            request.history.submitted_at + limited
+        };
+        open.map(began).min()
+    }
+
+    #[cold]
+    pub(super) fn publish_oldest(&mut self, now: Instant) {
+        for disk in self.disks() {
+            self.disks[disk.index()].oldest.publish(self.oldest(now, disk));
+        }
+        self.publish_oldest_at = now + PUBLISH_EVERY;
+        self.has_published_oldest = self.open > 0;
     }
 
     /// Records that a request, submitted now, has waited in its virtqueue since `since`: its disk was held, or else this host

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::Group;
-use crate::{GroupStats, OpClass, PathId, PathStats};
+use crate::{DiskId, GroupStats, GuestStats, OpClass, PathId, PathStats};
 
 impl Group {
     /// A snapshot of the statistics, histograms included.
@@ -15,6 +15,7 @@ impl Group {
             queued: self.scheduler.len() as u64,
             backoff: self.backoff,
             failover_times: self.failover_times.clone(),
+            guests: self.disks().map(|disk| self.guest_stats(now, disk)).collect(),
             fence_waits: self.disks.iter().map(|disk| disk.fence_waits).collect(),
             host: vec![self.host_time.stats().clone()],
             scheduler: self.scheduler.stats(now),
@@ -39,5 +40,10 @@ impl Group {
                 })
                 .collect(),
         }
+    }
+
+    fn guest_stats(&self, now: Instant, disk: DiskId) -> GuestStats {
+        let oldest = self.oldest(now, disk).map(|at| now - at);
+        self.disks[disk.index()].guest.stats(now - self.started, oldest)
     }
 }

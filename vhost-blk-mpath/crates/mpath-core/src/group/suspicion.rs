@@ -19,6 +19,9 @@ impl Group {
     /// run the driver before the turn, if that was 5 ms or more.
     pub fn begin_turn(&mut self, now: Instant, waking: Waking) -> Option<Stall> {
         self.attention.look(now, waking.due);
+        if now >= self.publish_oldest_at && self.open > 0 {
+            self.publish_oldest(now);
+        }
         self.host_time.look(now, waking)
     }
 

@@ -337,3 +337,60 @@ fn a_request_that_came_during_a_stall_waited_for_the_host() {
     assert_eq!(t.complete(P0, 0, Outcome::Success), [ok(0)]);
     assert_eq!(t.stages_ms(0), [("queue", 1), ("path", 30), ("host", 800)]);
 }
+
+#[test]
+fn a_guest_gets_its_requests_by_operation_from_the_virtqueue_to_the_answer() {
+    let mut t = Test::new();
+    t.submit(0, Op::Read);
+    t.pass(4 * MS);
+    t.complete(P0, 0, Outcome::Success);
+    t.submit(0, Op::Write);
+    t.pass(30 * MS);
+    t.group.path_lost(t.now, P0);
+    t.complete(P0, 0, Outcome::Lost { indeterminate: false });
+    t.pass(20 * MS);
+    t.complete(P1, 0, Outcome::Failed(IoError::Medium));
+    let stats = t.group.stats(t.now);
+    let [read, write, flush] = [Op::Read, Op::Write, Op::Flush].map(|op| stats.guests[0].of(op));
+    assert_eq!([read, write, flush].map(|of| (of.ios(), of.bytes)), [(1, 4096), (1, 0), (0, 0)], "errors count");
+    assert_eq!((read.latency.sum(), write.latency.sum()), (4 * MS, 50 * MS));
+    assert_eq!(write.latency_1s.as_ref().map(|counts| counts.requests()), Some(1));
+    let stages = stats.guests[0].long_stages;
+    assert_eq!((stages.path, stages.earlier_attempts, stages.total()), (20 * MS, 30 * MS, 50 * MS), "one took 10 ms");
+}
+
+#[test]
+fn the_oldest_request_is_published_until_it_is_answered() {
+    let disks = [SharedDisk::default(), SharedDisk::default()];
+    let mut t = Test::with(GroupConfig::default(), &disks);
+    let age = |t: &Test| disks.each_ref().map(|disk| disk.oldest.age(t.now).map(|age| age.as_millis()));
+    t.submit(0, Op::Write);
+    t.pass(300 * MS);
+    t.submit(1, Op::Read);
+    turn_after(&mut t, 50 * MS, 50 * MS);
+    assert_eq!(age(&t), [Some(350), None]);
+    t.now += 2000 * MS;
+    assert_eq!(age(&t), [Some(2350), None], "the thread stands still");
+    t.complete(P0, 0, Outcome::Success);
+    turn_after(&mut t, 250 * MS, 250 * MS);
+    assert_eq!(age(&t), [Some(2300), None], "the other one");
+    assert_eq!(t.group.stats(t.now).guests[0].oldest, Some(2300 * MS));
+    t.complete(P0, 1, Outcome::Success);
+    assert_eq!(age(&t), [None, None]);
+}
+
+#[test]
+fn a_wait_for_limits_makes_no_request_old() {
+    let disk = SharedDisk::default();
+    let mut t = Test::with(GroupConfig::default(), std::slice::from_ref(&disk));
+    disk.limits.set(t.now, Limits { iops: NonZeroU64::new(1), bytes_per_s: None, burst: 1000 * MS });
+    t.submit(0, Op::Read);
+    t.submit(1, Op::Read);
+    t.submit(2, Op::Read);
+    t.complete(P0, 0, Outcome::Success);
+    t.pass(1800 * MS);
+    t.complete(P0, 1, Outcome::Success);
+    turn_after(&mut t, 50 * MS, 50 * MS);
+    let age = disk.oldest.age(t.now).unwrap();
+    assert!(age < 100 * MS, "{age:?}");
+}

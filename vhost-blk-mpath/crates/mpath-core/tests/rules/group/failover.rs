@@ -230,7 +230,7 @@ fn a_failover_time_starts_at_the_failed_bind() {
     let failover_times = t.group.stats(t.now).failover_times;
     for (class, ms) in [(OpClass::Read, 40), (OpClass::Write, 100)] {
         let times = failover_times.class(class);
-        assert_eq!((times.ns().len(), times.sum()), (1, ms * MS), "{class:?}");
+        assert_eq!((times.ns().len(), times.counted().sum()), (1, ms * MS), "{class:?}");
     }
 }
 
@@ -239,7 +239,7 @@ fn the_first_request_that_moves_is_counted_once_at_each_failure_of_a_path() {
     let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa.into(), ..config() });
     let firsts = |t: &Test| {
         let stats = t.group.stats(t.now);
-        (stats.failover_times.first().ns().len(), stats.failover_times.first().sum())
+        (stats.failover_times.first().ns().len(), stats.failover_times.first().counted().sum())
     };
     // The association ends: the read moves at once, both writes after the fence.
     t.submit(0, Op::Write);

@@ -1,0 +1,129 @@
+//! Decides: a request of the guest counts in these figures of its disk.
+//!
+//! What the guest of a disk gets: its requests by operation, from the virtqueue to the answer. Paths have figures of their own,
+//! which leave out what a request waits for before it has a path.
+
+use std::fmt;
+use std::ops::AddAssign;
+use std::time::Duration;
+
+use crate::recent_latencies::{RecentLatencies, add_recent};
+use crate::times::as_nanos;
+use crate::{Io, IoError, LatencyCounts, Op, Stages, TimeCounts};
+
+/// Requests that took this long or longer are counted by stage. The stages of all others are not worth their cost.
+pub(crate) const LONG: Duration = Duration::from_millis(10);
+
+/// The requests of one operation that a guest got an answer to, errors included.
+#[derive(Clone, Default)]
+pub struct GuestIo {
+    /// Bytes of those that succeeded.
+    pub bytes: u64,
+    /// The times from the virtqueue to the answer, since the start.
+    pub latency: TimeCounts,
+    /// Those of the last second. `None` without a request.
+    pub latency_1s: Option<Box<LatencyCounts>>,
+    /// Those of the last minute. `None` without a request.
+    pub latency_60s: Option<Box<LatencyCounts>>,
+}
+
+impl GuestIo {
+    /// The number of requests since the start.
+    #[must_use]
+    pub fn ios(&self) -> u64 {
+        self.latency.counts().iter().sum()
+    }
+}
+
+/// What the guest of one disk has got: a snapshot.
+#[derive(Clone, Default)]
+pub struct GuestStats {
+    operations: [GuestIo; Op::ALL.len()],
+    /// The times of all requests of 10 ms or more, by stage.
+    pub long_stages: Stages,
+    /// The age of the oldest request without an answer.
+    pub oldest: Option<Duration>,
+}
+
+/// Empty: the debug text of a [`crate::Group`] shows only what affects decisions.
+impl fmt::Debug for GuestStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GuestStats").finish_non_exhaustive()
+    }
+}
+
+impl GuestStats {
+    /// The requests of one operation.
+    #[must_use]
+    pub fn of(&self, op: Op) -> &GuestIo {
+        &self.operations[op.index()]
+    }
+
+    /// Adds what another group of the disk has counted.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        for (mine, theirs) in self.operations.iter_mut().zip(&other.operations) {
+            mine.bytes += theirs.bytes;
+            mine.latency.add(&theirs.latency);
+            add_recent(&mut mine.latency_1s, theirs.latency_1s.as_deref());
+            add_recent(&mut mine.latency_60s, theirs.latency_60s.as_deref());
+        }
+        self.long_stages += other.long_stages;
+        self.oldest = self.oldest.max(other.oldest);
+    }
+}
+
+/// Counts the requests of one disk in one group.
+#[derive(Default)]
+pub(crate) struct GuestCounts {
+    stats: GuestStats,
+    recent: [Option<Box<RecentLatencies>>; Op::ALL.len()],
+}
+
+/// Empty, as above.
+impl fmt::Debug for GuestCounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GuestCounts").finish_non_exhaustive()
+    }
+}
+
+impl GuestCounts {
+    /// Counts a request that is answered at `at`, the time since the start of the group.
+    #[inline]
+    pub(crate) fn answered(&mut self, at: Duration, io: &Io, result: Result<(), IoError>, latency: Duration) {
+        let op = io.op.index();
+        let stats = &mut self.stats.operations[op];
+        stats.bytes += if result.is_ok() { u64::from(io.bytes) } else { 0 };
+        stats.latency.record(as_nanos(latency));
+        self.recent[op].get_or_insert_with(|| Box::new(RecentLatencies::EMPTY)).record(at, latency);
+    }
+
+    /// Counts the stages of a request that took [`LONG`] or longer.
+    pub(crate) fn add_stages(&mut self, stages: Stages) {
+        self.stats.long_stages += stages;
+    }
+
+    /// A snapshot at `at`, the time since the start of the group.
+    pub(crate) fn stats(&self, at: Duration, oldest: Option<Duration>) -> GuestStats {
+        let mut stats = GuestStats { oldest, ..self.stats.clone() };
+        for (of, recent) in stats.operations.iter_mut().zip(&self.recent) {
+            of.latency_1s = recent.as_ref().and_then(|recent| recent.last_second(at));
+            of.latency_60s = recent.as_ref().and_then(|recent| recent.last_minute(at));
+        }
+        stats
+    }
+}
+
+impl AddAssign for Stages {
+    fn add_assign(&mut self, other: Self) {
+        self.limit += other.limit;
+        self.no_path += other.no_path;
+        self.queue += other.queue;
+        self.injection += other.injection;
+        self.send += other.send;
+        self.path += other.path;
+        self.earlier_attempts += other.earlier_attempts;
+        self.retry += other.retry;
+        self.fence += other.fence;
+        self.host += other.host;
+    }
+}
