@@ -67,14 +67,16 @@ pub(crate) enum Command {
         /// Another file. If it does not exist, it begins as a copy of the daemon's
         file: Option<PathBuf>,
     },
-    /// Print a configuration made from a file of nvme-cli: discovery.conf, config.json or nvme-fabrics.conf
+    /// Print a configuration made from a file of nvme-cli or nvme-stas
     ///
-    /// The drop-ins of nvme-fabrics.conf, in FILE.d/, are read too. The command needs no daemon and changes none. Save the output, check it, and start the daemon with it. Options without a
-    /// counterpart become comments. The output is YAML, whatever --output says.
+    /// discovery.conf, config.json, nvme-fabrics.conf with its drop-ins in FILE.d/, stacd.conf or stafd.conf: the contents say which. The
+    /// command needs no daemon and changes none. Save the output, check it, and start the daemon with it. Options without a counterpart
+    /// become comments. The output is YAML, whatever --output says.
     Import {
-        /// File in the format of /etc/nvme/discovery.conf, /etc/nvme/config.json or /etc/nvme/nvme-fabrics.conf
+        /// File in the format of /etc/nvme/discovery.conf, /etc/nvme/config.json, /etc/nvme/nvme-fabrics.conf, /etc/stas/stacd.conf or
+        /// /etc/stas/stafd.conf
         file: PathBuf,
-        /// Only this subsystem. Required for discovery.conf, which names none
+        /// Only this subsystem. Required for discovery.conf and stafd.conf, which name none
         #[arg(long, value_name = "NQN")]
         subsystem: Option<Nqn>,
         /// Host NQN: selects one of several hosts in config.json or nvme-fabrics.conf; with discovery.conf, the host to connect as
