@@ -124,20 +124,28 @@ impl ImportedDisk {
 }
 
 fn read_file(file: &Path) -> Result<String, ImportError> {
-    let read = || {
-        let mut text = String::new();
-        File::open(file)?.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
-        Ok(text)
-    };
-    let text = read().map_err(|source| ImportError::Read { file: file.into(), source })?;
+    let opened = File::open(file).map_err(|source| ImportError::Read { file: file.into(), source })?;
+    read_text(file, opened)
+}
+
+/// Reads a source that has this name.
+fn read_text(file: &Path, source: impl Read) -> Result<String, ImportError> {
+    let mut text = String::new();
+    let read = source.take(MAX_FILE_BYTES + 1).read_to_string(&mut text);
+    read.map_err(|source| ImportError::Read { file: file.into(), source })?;
     if text.len() as u64 > MAX_FILE_BYTES {
         return Err(ImportError::TooLarge { file: file.into() });
     }
     Ok(text.strip_prefix('\u{feff}').map(ToOwned::to_owned).unwrap_or(text))
 }
 
-/// Reads a file of one of the formats, with the drop-ins of an `nvme-fabrics.conf`. Returns the text of a configuration.
+/// Reads a file of one of the formats, with the drop-ins of an `nvme-fabrics.conf`, or standard input for `-`. Returns the text of a
+/// configuration.
 pub(crate) fn import(file: &Path, selection: &Selection) -> Result<String, ImportError> {
+    if file == Path::new("-") {
+        let file = Path::new("standard input");
+        return convert(file, &read_text(file, io::stdin().lock())?, &[], selection);
+    }
     let drop_ins = ini::drop_ins(file);
     let text = match read_file(file) {
         // The drop-ins alone are a configuration.
@@ -146,11 +154,15 @@ pub(crate) fn import(file: &Path, selection: &Selection) -> Result<String, Impor
         }
         text => text?,
     };
-    let mut imported = match Format::of(&text, !drop_ins.is_empty()) {
-        Format::Json => json::read(file, &text, selection)?,
-        Format::Stas => stas::read(file, &text, selection)?,
-        Format::Ini => ini::read(file, &text, &drop_ins, selection)?,
-        Format::Lines => conf::read(file, &text, selection)?,
+    convert(file, &text, &drop_ins, selection)
+}
+
+fn convert(file: &Path, text: &str, drop_ins: &[PathBuf], selection: &Selection) -> Result<String, ImportError> {
+    let mut imported = match Format::of(text, !drop_ins.is_empty()) {
+        Format::Json => json::read(file, text, selection)?,
+        Format::Stas => stas::read(file, text, selection)?,
+        Format::Ini => ini::read(file, text, drop_ins, selection)?,
+        Format::Lines => conf::read(file, text, selection)?,
         Format::Foreign(foreign) => return Err(ImportError::Foreign { file: file.into(), foreign }),
     };
     if imported.disks.iter().all(|disk| disk.paths.is_empty() && disk.discovery.is_empty()) {
