@@ -294,8 +294,11 @@ fn value<'a>(options: &'a [NvmeOption], name: &str) -> Option<&'a str> {
     found.map(|option| option.value.as_str()).filter(|value| !value.is_empty())
 }
 
-/// The line without its comment, which begins with `#` at its start or after a blank.
+/// The line without its comment, which begins with `#` at its start or after a blank. nvme-stas also has lines that begin with `;`.
 fn uncommented(line: &str) -> &str {
+    if line.trim_start().starts_with(';') {
+        return "";
+    }
     let comment = line.match_indices('#').find(|(at, _)| line[..*at].ends_with([' ', '\t']) || *at == 0);
     line[..comment.map_or(line.len(), |(at, _)| at)].trim()
 }

@@ -123,6 +123,7 @@ zeroconf = enabled
 [Controllers]
 controller = transport=tcp;traddr=192.0.2.8
 controller = transport=tcp;traddr=192.0.2.9;nqn=nqn.cdc
+; A comment.
 ";
     let text = imported(stafd, &of("nqn.s")).unwrap();
     let config = Config::parse(&text).unwrap();
