@@ -261,17 +261,24 @@ pub fn main() -> ExitCode {
     match result {
         Ok(()) => {
             if let Some(note) = note {
-                eprintln!("mpathctl: {note}; use the mpathctl of the daemon's version");
+                output::note(format_args!("{note}; use the mpathctl of the daemon's version"));
             }
             ExitCode::SUCCESS
         }
+        Err(failure) => failed(&failure, args.output, note),
+    }
+}
+
+/// Prints why the command failed, if that has not been said.
+fn failed(failure: &Failure, format: Format, note: Option<String>) -> ExitCode {
+    match failure {
         // The reader of a pipe has closed it, as `head` does.
-        Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(Failure::Reported(kind)) => kind.into(),
-        Err(failure) => {
+        Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Failure::Reported(kind) => (*kind).into(),
+        failure => {
             let (kind, code, mut message) = failure.describe();
             message.extend(note.map(|note| format!("; {note}")));
-            Output::new(args.output).error(code, &message);
+            Output::new(format).error(code, &message);
             kind.into()
         }
     }
@@ -331,9 +338,12 @@ fn usage(error: &clap::Error) -> ExitCode {
         Output::new(asked_format(std::env::args().skip(1))).error(Code::Own("usage"), &line);
         return Kind::Usage.into();
     }
-    // A failed write leaves nothing to do.
-    let _ = error.print();
-    if error.use_stderr() { Kind::Usage.into() } else { ExitCode::SUCCESS }
+    match error.print() {
+        // A failed write to stderr leaves nothing to do.
+        _ if error.use_stderr() => Kind::Usage.into(),
+        Err(error) => failed(&Failure::Output(error), Format::Table, None),
+        Ok(()) => ExitCode::SUCCESS,
+    }
 }
 
 /// The commands that an unknown command may mean: the commands of that name below others, or else those of a similar name.

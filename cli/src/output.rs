@@ -1,5 +1,6 @@
 //! Output: text for people, or the answer of the API as JSON or YAML.
 
+use std::fmt::Display;
 use std::io::{self, Write};
 
 use mpath_api::types::ErrorCode;
@@ -106,6 +107,11 @@ impl Output {
         // A failed write leaves nothing to do.
         let _ = writeln!(io::stderr(), "{}", text.trim_end());
     }
+}
+
+/// Prints a note to stderr. A failed write leaves nothing to do.
+pub(crate) fn note(text: impl Display) {
+    let _ = writeln!(io::stderr(), "mpathctl: {text}");
 }
 
 pub(crate) fn write(text: &str) -> io::Result<()> {

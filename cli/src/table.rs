@@ -156,6 +156,15 @@ impl Table {
         Self { has_headers: false, ..self }
     }
 
+    /// Without the columns from this one on that have `-` in each row.
+    pub(crate) fn without_empty_from(mut self, first: usize) -> Self {
+        let has_value = |at: usize| at < first || self.rows.iter().any(|row| row[at] != "-");
+        let kept: Vec<usize> = (0..self.columns.len()).filter(|at| has_value(*at)).collect();
+        self.rows = self.rows.iter().map(|row| kept.iter().map(|at| row[*at].clone()).collect()).collect();
+        self.columns = kept.iter().map(|at| self.columns[*at]).collect();
+        self
+    }
+
     fn shown(&self, style: Style) -> String {
         let width = style.size.map(|(width, _)| width);
         let shown = self.layout(width);
@@ -290,6 +299,17 @@ failing  1234567890  a note of more than forty characters, in all  /b.sock
         }
         let columns = [Column::Text("NAME"), Column::Number("SIZE(B)"), Column::Text("NOTE")];
         assert_eq!(Text::from(table(columns, [])).shown(Style::default()), "NAME  SIZE(B)  NOTE\n");
+    }
+
+    #[test]
+    fn columns_without_a_value_can_be_left_out() {
+        let columns = [Column::Text("A"), Column::Number("B"), Column::Number("C")];
+        let shown = |rows: [[&str; 3]; 2]| {
+            let rows = rows.map(|row| row.map(String::from));
+            Text::from(table(columns, rows).without_empty_from(1)).shown(Style::default())
+        };
+        assert_eq!(shown([["-", "-", "1"], ["-", "-", "-"]]), "A  C\n-  1\n-  -\n");
+        assert_eq!(shown([["-", "2", "1"], ["-", "-", "-"]]), "A  B  C\n-  2  1\n-  -  -\n");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use clap::{Arg, ArgMatches, Command};
 use mpath_config::parse_time;
 
-use crate::output::{Output, write};
+use crate::output::{Output, note, write};
 use crate::{Failure, Format, Kind};
 
 /// The commands that have the option.
@@ -113,11 +113,11 @@ impl Shown {
     }
 
     fn failure(&mut self, every: Duration, output: &Output, message: String) -> io::Result<()> {
-        let text = format!("mpathctl: {message}; waiting for the daemon");
+        let said = format!("{message}; waiting for the daemon");
         match output.screen() {
-            Some(size) => self.frame(every, size, &text)?,
+            Some(size) => self.frame(every, size, &format!("mpathctl: {said}"))?,
             // Once for each outage.
-            None if self.error.as_ref() != Some(&message) => eprintln!("{text}"),
+            None if self.error.as_ref() != Some(&message) => note(&said),
             None => (),
         }
         self.error = Some(message);

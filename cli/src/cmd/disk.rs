@@ -12,7 +12,7 @@ use mpath_config::{DiskConfig, DiskList, Flags, KeyFileError, LoadError, SocketP
 
 use super::{DiskArg, ms, status};
 use crate::Failure;
-use crate::output::{Column, Output, Table, or_dash, table};
+use crate::output::{Column, Output, Table, note, or_dash, table};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -150,9 +150,9 @@ fn table_of_removed(removed: &[RemovedDisk]) -> Table {
 
 fn warn_of_writes_in_doubt(RemovedDisk { disk, in_doubt_ms }: &RemovedDisk) {
     if let Some(in_doubt_ms) = in_doubt_ms {
-        eprintln!(
-            "mpathctl: {disk}: the controllers may execute writes in doubt for another {in_doubt_ms} ms; give the namespace to another daemon only after that; a disk that is added to this daemon with the same socket or namespace waits by itself (held)"
-        );
+        note(format_args!(
+            "{disk}: the controllers may execute writes in doubt for another {in_doubt_ms} ms; give the namespace to another daemon only after that; a disk that is added to this daemon with the same socket or namespace waits by itself (held)"
+        ));
     }
 }
 

@@ -7,7 +7,7 @@ use mpath_api::client::{Client, ClientError, EventStream, Position};
 use mpath_api::types::{ErrorCode, Event, Events};
 
 use crate::Failure;
-use crate::output::{Column, Output, or_dash, table};
+use crate::output::{Column, Output, note, or_dash, table};
 
 /// The first pause before a daemon that does not answer is asked again. Each further pause is twice as long.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -46,7 +46,7 @@ impl Command {
         loop {
             let batch = self.of_disk(follower.next(&position)?);
             if batch.lost > 0 {
-                eprintln!("mpathctl: the daemon has dropped {} older events", batch.lost);
+                note(format_args!("the daemon has dropped {} older events", batch.lost));
             }
             for event in &batch.events {
                 output.print_one(event, |event| row(event).join("  ") + "\n")?;
@@ -88,9 +88,9 @@ impl<'a> Follower<'a> {
                         && is_new
                     {
                         if events.boot_id != *boot_id {
-                            eprintln!("mpathctl: the daemon has started again; its events count from 1");
+                            note("the daemon has started again; its events count from 1");
                         } else if is_away {
-                            eprintln!("mpathctl: the daemon answers again");
+                            note("the daemon answers again");
                         }
                     }
                     self.has_begun = true;
@@ -104,7 +104,7 @@ impl<'a> Follower<'a> {
                 Err(error) if self.has_begun && is_passing(&error) => {
                     self.stream = None;
                     if !std::mem::replace(&mut is_away, true) {
-                        eprintln!("mpathctl: {error}; waiting for the daemon");
+                        note(format_args!("{error}; waiting for the daemon"));
                     }
                     thread::sleep(pause);
                     pause = PAUSE_MAX.min(pause * 2);

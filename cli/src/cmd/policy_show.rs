@@ -15,7 +15,7 @@ pub(super) fn for_people(detail: &PolicyDetail) -> Text {
         }
         text = text.then("\n");
     }
-    text.then(table(PATHS, detail.paths.iter().map(path)))
+    text.then(table(PATHS, detail.paths.iter().map(path)).without_empty_from(OF_POLICIES))
 }
 
 const PATHS: [Column; 14] = [
@@ -34,6 +34,9 @@ const PATHS: [Column; 14] = [
     Column::SpareNumber("CKPT-IOS"),
     Column::SpareNumber("CKPT-AVG(ms)"),
 ];
+
+/// The first column of [`PATHS`] that not all policies have. Columns that no listed policy has are left out.
+const OF_POLICIES: usize = 6;
 
 fn path(path: &PathView) -> [String; 14] {
     let [weight, estimate, window, age, ignored, checkpoints, ios, average] = estimate(&path.estimate);

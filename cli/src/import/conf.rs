@@ -8,7 +8,7 @@ use super::controller::{ControllerAddress, NvmeOption};
 use super::{DISCOVERY_NQN, ImportError, Imported, ImportedDisk, Selection};
 
 /// Short option, long option, and whether a value follows.
-const SHORT: [(char, &str, bool); 22] = [
+const SHORT: [(char, &str, bool); 30] = [
     ('t', "transport", true),
     ('n', "nqn", true),
     ('a', "traddr", true),
@@ -31,10 +31,20 @@ const SHORT: [(char, &str, bool); 22] = [
     ('g', "hdr-digest", false),
     ('G', "data-digest", false),
     ('p', "persistent", false),
+    ('S', SECRET, true),
+    ('C', "dhchap-ctrl-secret", true),
+    ('J', "config", true),
+    ('o', "output-format", true),
+    ('r', "raw", true),
+    ('O', "dump-config", false),
+    ('m', "matching", false),
+    ('v', "verbose", false),
 ];
 
-/// Long options that take no value and have no short form that matters here.
-const FLAGS: [&str; 8] = ["tls", "concat", "quiet", "matching", "force", "nbft", "no-nbft", "raw"];
+const SECRET: &str = "dhchap-secret";
+
+/// Long options that take no value and have no short form.
+const FLAGS: [&str; 7] = ["tls", "concat", "quiet", "force", "no-reuse", "nbft", "no-nbft"];
 
 pub(super) fn read(file: &Path, text: &str, selection: &Selection) -> Result<Imported, ImportError> {
     let Some(subsystem) = &selection.subsystem else {
@@ -100,7 +110,6 @@ pub(super) fn read(file: &Path, text: &str, selection: &Selection) -> Result<Imp
         if let Some(nqn) = take("nqn").filter(|nqn| nqn != DISCOVERY_NQN) {
             disk.notes.push(format!("nqn {nqn} of {}: no counterpart, {DISCOVERY_NQN} is asked", address.name()));
         }
-        // A discovery controller has the timeouts of its disk.
         disk.add(&address, true, &options);
     }
     disk.discovery_tls = disk.tls;
@@ -108,38 +117,68 @@ pub(super) fn read(file: &Path, text: &str, selection: &Selection) -> Result<Imp
     Ok(imported)
 }
 
-/// The options of a line: `--name=value`, `--name value`, `-n value`, `-nvalue`, `--flag` and `-f`.
-fn options(text: &str) -> Result<Vec<NvmeOption>, (String, &'static str)> {
+/// An option and why it cannot be read.
+type OptionError = (String, &'static str);
+
+/// The options of a line: `--name=value`, `--name value`, `-n value`, `-nvalue`, `--flag`, `-f` and `-fg` for `-f -g`.
+fn options(text: &str) -> Result<Vec<NvmeOption>, OptionError> {
     let mut options = Vec::new();
-    let mut words = text.split_whitespace();
+    let mut words = text.split_whitespace().peekable();
     while let Some(word) = words.next() {
-        let (name, attached, takes_value) = if let Some(long) = word.strip_prefix("--") {
+        let next = words.peek().copied();
+        if let Some(long) = word.strip_prefix("--") {
             let (name, attached) = long.split_once('=').map_or((long, None), |(name, value)| (name, Some(value)));
             let name = name.replace('_', "-");
-            let is_flag =
-                FLAGS.contains(&name.as_str()) || SHORT.iter().any(|(_, long, value)| *long == name && !value);
-            (name, attached, !is_flag)
-        } else if let Some(short) = word.strip_prefix('-') {
-            let mut letters = short.chars();
-            let known = letters.next().and_then(|letter| SHORT.iter().find(|(short, ..)| *short == letter));
-            let Some(&(_, name, value)) = known else {
-                return Err((word.into(), "unknown option; see nvme discover --help"));
-            };
-            let rest = letters.as_str();
-            let attached = (!rest.is_empty()).then(|| rest.strip_prefix('=').unwrap_or(rest));
-            (name.to_owned(), attached, value)
+            let known = SHORT.iter().find(|(_, long, _)| *long == name).map(|&(.., value)| value);
+            let known = known.or_else(|| FLAGS.contains(&name.as_str()).then_some(false));
+            // An unknown option has a value if the next word is no option.
+            let takes_value = known.unwrap_or_else(|| next.is_some_and(|next| !next.starts_with('-')));
+            let value = value_of(&name, attached, takes_value, &mut words)?;
+            options.push(NvmeOption { name, value });
+        } else if let Some(mut letters) = word.strip_prefix('-').filter(|letters| !letters.is_empty()) {
+            while let Some(letter) = letters.chars().next() {
+                letters = &letters[letter.len_utf8()..];
+                let (name, takes_value) = short(letter, letters, next)
+                    .ok_or_else(|| (word.into(), "unknown option; see nvme discover --help"))?;
+                let attached =
+                    letters.strip_prefix('=').or(Some(letters).filter(|rest| takes_value && !rest.is_empty()));
+                let value = value_of(name, attached, takes_value, &mut words)?;
+                options.push(NvmeOption { name: name.into(), value });
+                if takes_value || attached.is_some() {
+                    break;
+                }
+            }
         } else {
             return Err((word.into(), "no option; options begin with - or --"));
-        };
-        let value = match attached {
-            Some(value) => value.to_owned(),
-            None if takes_value => match words.next() {
-                Some(value) => value.to_owned(),
-                None => return Err((name, "has no value")),
-            },
-            None => "true".to_owned(),
-        };
-        options.push(NvmeOption { name, value });
+        }
     }
     Ok(options)
+}
+
+/// The name of a short option, and whether a value follows. `rest` follows in the same word, and `next` is the next word.
+fn short(letter: char, rest: &str, next: Option<&str>) -> Option<(&'static str, bool)> {
+    let &(_, name, takes_value) = SHORT.iter().find(|(short, ..)| *short == letter)?;
+    // -S is a secret with nvme-cli 2, and a flag with nvme-cli 1.
+    let is_secret = match rest {
+        "" => next.is_some_and(|next| !next.starts_with('-')),
+        rest => rest.starts_with("DHHC-") || rest.starts_with('='),
+    };
+    if name == SECRET && !is_secret { Some(("quiet", false)) } else { Some((name, takes_value)) }
+}
+
+/// The value of an option: the text in the same word, the next word, or `true` for a flag. A number below zero is a value.
+fn value_of<'a>(
+    name: &str,
+    attached: Option<&str>,
+    takes_value: bool,
+    words: &mut impl Iterator<Item = &'a str>,
+) -> Result<String, OptionError> {
+    match attached {
+        Some(value) => Ok(value.into()),
+        None if takes_value => {
+            let value = words.next().filter(|value| !value.starts_with('-') || value.parse::<i64>().is_ok());
+            value.map(ToOwned::to_owned).ok_or((name.into(), "has no value"))
+        }
+        None => Ok("true".into()),
+    }
 }

@@ -2,6 +2,7 @@
 //!
 //! One controller in a file of nvme-cli: its address and options.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::net::Ipv6Addr;
 use std::str::FromStr;
@@ -12,6 +13,7 @@ use mpath_config::{
 };
 
 use super::ImportedDisk;
+use super::settings::{NEVER, Settings};
 
 /// An option of nvme-cli, its name with `-` for `_`.
 #[derive(Debug, Clone)]
@@ -39,9 +41,9 @@ pub(super) fn security(name: &str) -> Option<&'static str> {
 }
 
 impl NvmeOption {
-    /// Whether it is a flag that is off.
+    /// Whether it is a flag that is off, or a key that is `none`.
     pub(super) fn is_off(&self) -> bool {
-        self.flag() == Some(false)
+        self.flag() == Some(false) || self.value == "none" && security(&self.name).is_some()
     }
 
     /// The comment on an option without a counterpart. `None` for a flag that is off.
@@ -60,6 +62,29 @@ impl NvmeOption {
             "1" | "yes" | "y" | "true" | "t" | "on" => Some(true),
             "0" | "no" | "n" | "false" | "f" | "off" => Some(false),
             _ => None,
+        }
+    }
+
+    /// The setting for this option. `None` if none is needed. The error says why there is none.
+    fn setting(&self) -> Result<Option<(&'static str, String)>, String> {
+        let Self { name, value } = self;
+        let flag = |key| match self.flag() {
+            Some(is_on) => Ok(Some((key, is_on.to_string()))),
+            None => Err(format!("left out: `{value}` is neither true nor false; the default of {key} is false")),
+        };
+        match name.as_str() {
+            "keep-alive-tmo" => set::<KeepAliveTmo>("keep-alive-tmo", value, default_keep_alive_tmo()),
+            "reconnect-delay" => set::<ReconnectDelay>("reconnect-delay", value, default_reconnect_delay()),
+            "queue-size" => set::<QueueEntries>("queue-size", value, default_queue_size()),
+            "ctrl-loss-tmo" => limit::<CtrlLossTmo>("ctrl-loss-tmo", value),
+            "fast-io-fail-tmo" => limit::<FastIoFailTmo>("fast-io-fail-tmo", value),
+            "hdr-digest" => flag("hdr-digest"),
+            "data-digest" => flag("data-digest"),
+            // Connections to discovery controllers are always persistent if the controller allows it.
+            "persistent" => Ok(None),
+            "nr-io-queues" => Err("no counterpart: a path has one I/O queue per I/O thread, see io-threads".into()),
+            _ if self.is_off() && name != "tos" => Ok(None),
+            _ => Err(security(name).unwrap_or("no counterpart").into()),
         }
     }
 
@@ -133,14 +158,23 @@ fn set<T: FromStr<Err: Display> + ToString>(
     value.parse::<T>().map(|value| Some((key, value.to_string()))).map_err(refused)
 }
 
+/// Parses a time that can be without limit: `off`, or a number below zero as the kernel reads it.
+fn limit<T: FromStr<Err: Display> + ToString>(
+    key: &'static str,
+    value: &str,
+) -> Result<Option<(&'static str, String)>, String> {
+    if value == "off" || value.parse::<i64>().is_ok_and(|seconds| seconds < 0) {
+        Ok(Some((key, NEVER.into())))
+    } else {
+        set::<T>(key, value, "never")
+    }
+}
+
 impl ImportedDisk {
     /// Adds a controller as a path or as a discovery controller. If that fails, adds a comment with the reason.
     pub(super) fn add(&mut self, address: &ControllerAddress, is_discovery: bool, options: &[NvmeOption]) {
         match self.add_address(address, is_discovery, options) {
-            Ok(()) => {
-                let others = options.iter().filter(|option| !option.is_of_address());
-                others.for_each(|option| self.option(address, option));
-            }
+            Ok(()) => self.add_options(&address.name(), is_discovery, options),
             Err(reason) => self.notes.push(format!("{}: left out, {reason}", address.name())),
         }
     }
@@ -174,42 +208,22 @@ impl ImportedDisk {
         Ok(())
     }
 
-    fn option(&mut self, address: &ControllerAddress, option: &NvmeOption) {
-        let NvmeOption { name, value } = option;
-        self.tls |= option.requires_tls();
-        let flag = |key| match option.flag() {
-            Some(true) => Ok(Some((key, "true".to_owned()))),
-            Some(false) => Ok(None),
-            None => Err(format!("left out: `{value}` is neither true nor false; the default of {key} is false")),
-        };
-        let outcome = match name.as_str() {
-            "keep-alive-tmo" => set::<KeepAliveTmo>("keep-alive-tmo", value, default_keep_alive_tmo()),
-            "reconnect-delay" => set::<ReconnectDelay>("reconnect-delay", value, default_reconnect_delay()),
-            "queue-size" => set::<QueueEntries>("queue-size", value, default_queue_size()),
-            // For ever, which is the default.
-            "ctrl-loss-tmo" | "fast-io-fail-tmo" if matches!(value.as_str(), "-1" | "off") => Ok(None),
-            "ctrl-loss-tmo" => set::<CtrlLossTmo>("ctrl-loss-tmo", value, "never"),
-            "fast-io-fail-tmo" => set::<FastIoFailTmo>("fast-io-fail-tmo", value, "never"),
-            "hdr-digest" => flag("hdr-digest"),
-            "data-digest" => flag("data-digest"),
-            // Connections to discovery controllers are always persistent if the controller allows it.
-            "persistent" => Ok(None),
-            "nr-io-queues" => Err("no counterpart: a path has one I/O queue per I/O thread, see io-threads".into()),
-            _ if option.is_off() && name != "tos" => Ok(None),
-            _ => Err(security(name).unwrap_or("no counterpart").into()),
-        };
-        match outcome {
-            Ok(None) => {}
-            Ok(Some((key, value))) => match self.settings.get(key) {
-                Some(first) if *first != value => self.notes.push(format!(
-                    "{key} {value} of {}: left out, because all paths of a disk share one value, and {first} came first",
-                    address.name()
+    /// Adds the options of a path, of a discovery controller, or of a disk without paths in the file. `of` is the name in comments.
+    pub(super) fn add_options(&mut self, of: &str, is_discovery: bool, options: &[NvmeOption]) {
+        let mut settings = BTreeMap::new();
+        for option in options.iter().filter(|option| !option.is_of_address()) {
+            self.tls |= option.requires_tls();
+            match option.setting() {
+                Ok(Some((_, value))) if is_discovery && value == "false" => {}
+                Ok(Some((key, _))) if is_discovery => self.notes.push(format!(
+                    "{option} of {of}: left out, because the {key} of a disk is that of its paths, and this is a discovery controller"
                 )),
-                _ => {
-                    self.settings.insert(key, value);
-                }
-            },
-            Err(reason) => self.notes.push(format!("{option} of {}: {reason}", address.name())),
+                Ok(setting) => settings.extend(setting),
+                Err(reason) => self.notes.push(format!("{option} of {of}: {reason}")),
+            }
+        }
+        if !is_discovery {
+            self.settings.push(Settings { of: of.into(), values: settings });
         }
     }
 }

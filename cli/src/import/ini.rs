@@ -11,6 +11,9 @@ use mpath_config::{HostId, Nqn};
 use super::controller::{ControllerAddress, NvmeOption, security};
 use super::{DISCOVERY_NQN, ImportError, Imported, ImportedDisk, Selection, choose, read_file};
 
+/// The options of `[Host]` that say who the host is.
+const IDENTITY: [&str; 3] = ["hostnqn", "hostid", "hostsymname"];
+
 /// One file.
 #[derive(Debug, Default)]
 struct IniFile {
@@ -51,13 +54,34 @@ pub(super) fn drop_ins(file: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Whether the text has the header of a section, as nvme-fabrics.conf does.
-pub(super) fn has_section(text: &str) -> bool {
-    let is_section = |line: &str| {
-        let name = uncommented(line).strip_prefix('[').and_then(|line| line.strip_suffix(']'));
-        name.is_some_and(|name| name.starts_with(|first: char| first.is_ascii_alphabetic()))
-    };
-    text.lines().any(is_section)
+/// The names of the sections of a text.
+pub(super) fn sections(text: &str) -> impl Iterator<Item = &str> {
+    let names = text.lines().filter_map(section);
+    names.filter(|name| name.starts_with(|first: char| first.is_ascii_alphabetic()))
+}
+
+/// The name in the header of a section.
+fn section(line: &str) -> Option<&str> {
+    uncommented(line).strip_prefix('[')?.strip_suffix(']').map(str::trim)
+}
+
+/// A line, with its number.
+pub(super) enum Line<'a> {
+    Section(usize, &'a str),
+    Option(usize, NvmeOption),
+}
+
+/// The lines of a text, without empty lines and comments.
+pub(super) fn lines<'a>(file: &'a Path, text: &'a str) -> impl Iterator<Item = Result<Line<'a>, ImportError>> {
+    (1..).zip(text.lines()).filter(|(_, text)| !uncommented(text).is_empty()).map(|(line, text)| {
+        if let Some(name) = section(text) {
+            return Ok(Line::Section(line, name));
+        }
+        let text = uncommented(text);
+        let (name, value) =
+            text.split_once('=').ok_or_else(|| refused(file, line, text, "neither a [Section] nor `key = value`"))?;
+        Ok(Line::Option(line, NvmeOption { name: name.trim().into(), value: value.trim().into() }))
+    })
 }
 
 pub(super) fn read(
@@ -89,51 +113,51 @@ pub(super) fn read(
         let names = hosts.iter().map(|name| name.clone().unwrap_or_else(|| "unnamed".into())).collect();
         return Err(ImportError::Hosts { file: file.into(), given: hosts.len(), hosts: names });
     }
-    let (mut imported, mut discovery) = (Imported::default(), ImportedDisk::default());
+    let (mut imported, mut discovery, mut discovered) =
+        (Imported::default(), ImportedDisk::default(), ImportedDisk::default());
+    if let Some((_, of)) = files.iter().find(|(_, parsed)| parsed.endpoints.iter().any(Endpoint::asks_discovery)) {
+        let mut options = overlaid([&of.io_defaults, &of.host]);
+        options.retain(|option| !IDENTITY.contains(&option.name.as_str()));
+        discovered.add_options("the discovered paths", false, &options);
+    }
     for (file, parsed) in files {
         parsed.import(file, &mut imported, &mut discovery)?;
     }
     imported.notes.append(&mut discovery.notes);
-    choose(file, selection, &mut imported, &discovery)?;
+    choose(file, selection, &mut imported, &discovery, discovered)?;
     Ok(imported)
 }
 
 impl IniFile {
     fn parse(file: &Path, text: &str) -> Result<Self, ImportError> {
         let (mut parsed, mut section) = (Self::default(), None);
-        for (line, text) in (1..).zip(text.lines()) {
-            let refuse = |option: &str, reason: &str| refused(file, line, option, reason);
-            let text = uncommented(text);
-            if text.is_empty() {
-                continue;
-            }
-            if let Some(name) = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')) {
-                section = Some(match name.trim() {
-                    "Host" if std::mem::replace(&mut parsed.has_host, true) => {
-                        return Err(refuse("[Host]", "given twice; a file has one host"));
-                    }
-                    "Host" => Section::Host,
-                    "Discovery Controller Defaults" => Section::DiscoveryDefaults,
-                    "I/O Controller Defaults" => Section::IoDefaults,
-                    name @ ("Discovery Controller" | "Subsystem") => {
-                        let is_discovery = name != "Subsystem";
-                        let (options, controllers) = (Vec::new(), Vec::new());
-                        parsed.endpoints.push(Endpoint { line, is_discovery, options, controllers });
-                        Section::Endpoint
-                    }
-                    name => {
-                        parsed.notes.push(format!("{}:{line}: [{name}]: no counterpart", file.display()));
-                        Section::Unknown
-                    }
-                });
-                continue;
-            }
-            let Some((key, value)) = text.split_once('=') else {
-                return Err(refuse(text, "neither a [Section] nor `key = value`"));
+        for line in lines(file, text) {
+            let (line, option) = match line? {
+                Line::Option(line, option) => (line, option),
+                Line::Section(line, name) => {
+                    section = Some(match name {
+                        "Host" if std::mem::replace(&mut parsed.has_host, true) => {
+                            return Err(refused(file, line, "[Host]", "given twice; a file has one host"));
+                        }
+                        "Host" => Section::Host,
+                        "Discovery Controller Defaults" => Section::DiscoveryDefaults,
+                        "I/O Controller Defaults" => Section::IoDefaults,
+                        "Discovery Controller" | "Subsystem" => {
+                            let is_discovery = name != "Subsystem";
+                            let (options, controllers) = (Vec::new(), Vec::new());
+                            parsed.endpoints.push(Endpoint { line, is_discovery, options, controllers });
+                            Section::Endpoint
+                        }
+                        name => {
+                            parsed.notes.push(format!("{}:{line}: [{name}]: no counterpart", file.display()));
+                            Section::Unknown
+                        }
+                    });
+                    continue;
+                }
             };
-            let option = NvmeOption { name: key.trim().into(), value: value.trim().into() };
             match (section, parsed.endpoints.last_mut()) {
-                (None, _) => return Err(refuse(&option.name, "stands before the first [Section]")),
+                (None, _) => return Err(refused(file, line, &option.name, "stands before the first [Section]")),
                 (Some(Section::Endpoint), Some(endpoint)) if option.name == "controller" => {
                     endpoint.controllers.push((line, controller(file, line, &option.value)?));
                 }
@@ -150,13 +174,8 @@ impl IniFile {
     fn import(self, file: &Path, imported: &mut Imported, discovery: &mut ImportedDisk) -> Result<(), ImportError> {
         imported.notes.extend(self.notes);
         let mut host = self.host;
-        let mut take = |name: &str| {
-            let found = value(&host, name).map(ToOwned::to_owned);
-            host.retain(|option| option.name != name);
-            found
-        };
         // The line number of an identity is not kept. The file and the key say where a wrong one is.
-        let (hostnqn, hostid) = (take("hostnqn"), take("hostid"));
+        let [hostnqn, hostid, hostsymname] = IDENTITY.map(|name| take(&mut host, name));
         if let Some(hostnqn) = hostnqn {
             let hostnqn: Nqn = hostnqn.parse().map_err(|error| refused(file, 1, "hostnqn", &format!("{error}")))?;
             imported.hostnqn = Some(hostnqn);
@@ -165,7 +184,7 @@ impl IniFile {
             let hostid: HostId = hostid.parse().map_err(|error| refused(file, 1, "hostid", &format!("{error}")))?;
             imported.hostid = Some(hostid);
         }
-        if let Some(name) = take("hostsymname") {
+        if let Some(name) = hostsymname {
             imported.notes.push(format!("host: hostsymname {name}: no counterpart"));
         }
         for endpoint in self.endpoints {
@@ -177,6 +196,10 @@ impl IniFile {
 }
 
 impl Endpoint {
+    fn asks_discovery(&self) -> bool {
+        self.is_discovery || value(&self.options, "nqn") == Some(DISCOVERY_NQN)
+    }
+
     fn import(
         self,
         file: &Path,
@@ -184,7 +207,8 @@ impl Endpoint {
         imported: &mut Imported,
         discovery: &mut ImportedDisk,
     ) -> Result<(), ImportError> {
-        let Self { line, is_discovery, options, controllers } = self;
+        let is_discovery = self.asks_discovery();
+        let Self { line, options, controllers, .. } = self;
         let mut section = overlaid([outer, &options]);
         let nqn = value(&section, "nqn").map(ToOwned::to_owned);
         section.retain(|option| option.name != "nqn");
@@ -192,7 +216,6 @@ impl Endpoint {
         let (secure, section): (Vec<_>, Vec<_>) =
             section.into_iter().partition(|option| security(&option.name).is_some());
         let of = nqn.as_deref().unwrap_or(DISCOVERY_NQN);
-        let is_discovery = is_discovery || nqn.as_deref() == Some(DISCOVERY_NQN);
         let notes = secure
             .iter()
             .filter(|option| !option.is_off())
@@ -204,30 +227,46 @@ impl Endpoint {
         } else {
             let nqn = nqn.as_deref().ok_or_else(|| refused(file, line, "nqn", "missing; give the subsystem's NQN"))?;
             let nqn: Nqn = nqn.parse().map_err(|error| refused(file, line, "nqn", &format!("{error}")))?;
-            let disk = imported.disk(nqn.as_str());
+            let disk = imported.disk_of_section(nqn.as_str());
             disk.notes.extend(notes);
             disk
         };
         to.tls |= secure.iter().any(NvmeOption::requires_tls);
+        let paths_before = to.paths.len();
         for (line, given) in controllers {
             let mut all = overlaid([&section, &given]);
-            let mut take = |name: &str| {
-                let found = value(&all, name).map(ToOwned::to_owned);
-                all.retain(|option| option.name != name);
-                found
-            };
-            let transport = take("transport");
-            let transport = transport.ok_or_else(|| refused(file, line, "transport", "missing; give transport=tcp"))?;
-            let traddr = take("traddr");
-            let traddr = traddr.ok_or_else(|| refused(file, line, "traddr", "missing; give traddr=ADDRESS"))?;
-            to.add(&ControllerAddress { transport, traddr, trsvcid: take("trsvcid") }, is_discovery, &all);
+            let address = take_address(file, line, &mut all)?;
+            to.add(&address, is_discovery, &all);
+        }
+        if !is_discovery && to.paths.len() == paths_before {
+            to.add_options(&format!("nqn {of}"), false, &section);
         }
         Ok(())
     }
 }
 
+/// Takes the address out of the options of a controller.
+pub(super) fn take_address(
+    file: &Path,
+    line: usize,
+    options: &mut Vec<NvmeOption>,
+) -> Result<ControllerAddress, ImportError> {
+    let mut required = |name: &str, remedy: &str| {
+        take(options, name).ok_or_else(|| refused(file, line, name, &format!("missing; give {remedy}")))
+    };
+    let (transport, traddr) = (required("transport", "transport=tcp")?, required("traddr", "traddr=ADDRESS")?);
+    Ok(ControllerAddress { transport, traddr, trsvcid: take(options, "trsvcid") })
+}
+
+/// Takes the value of an option out of the options.
+pub(super) fn take(options: &mut Vec<NvmeOption>, name: &str) -> Option<String> {
+    let found = value(options, name).map(ToOwned::to_owned);
+    options.retain(|option| option.name != name);
+    found
+}
+
 /// The options of a line `controller =`: `key=value`, separated by semicolons.
-fn controller(file: &Path, line: usize, text: &str) -> Result<Vec<NvmeOption>, ImportError> {
+pub(super) fn controller(file: &Path, line: usize, text: &str) -> Result<Vec<NvmeOption>, ImportError> {
     let option = |part: &str| {
         let (name, value) = part
             .split_once('=')
@@ -239,7 +278,7 @@ fn controller(file: &Path, line: usize, text: &str) -> Result<Vec<NvmeOption>, I
 
 /// The options of all scopes, which are given from the outermost to the innermost. An inner value replaces an outer one, and an
 /// empty value removes it.
-fn overlaid<const N: usize>(scopes: [&[NvmeOption]; N]) -> Vec<NvmeOption> {
+pub(super) fn overlaid<const N: usize>(scopes: [&[NvmeOption]; N]) -> Vec<NvmeOption> {
     let mut all: Vec<NvmeOption> = Vec::new();
     for option in scopes.into_iter().flatten() {
         all.retain(|outer| outer.name != option.name);
@@ -255,12 +294,15 @@ fn value<'a>(options: &'a [NvmeOption], name: &str) -> Option<&'a str> {
     found.map(|option| option.value.as_str()).filter(|value| !value.is_empty())
 }
 
-/// The line without its comment, which begins with `#` at its start or after a blank.
+/// The line without its comment, which begins with `#` at its start or after a blank. nvme-stas also has lines that begin with `;`.
 fn uncommented(line: &str) -> &str {
+    if line.trim_start().starts_with(';') {
+        return "";
+    }
     let comment = line.match_indices('#').find(|(at, _)| line[..*at].ends_with([' ', '\t']) || *at == 0);
     line[..comment.map_or(line.len(), |(at, _)| at)].trim()
 }
 
-fn refused(file: &Path, line: usize, option: &str, reason: &str) -> ImportError {
+pub(super) fn refused(file: &Path, line: usize, option: &str, reason: &str) -> ImportError {
     ImportError::Option { file: file.into(), line, option: option.into(), reason: reason.into() }
 }

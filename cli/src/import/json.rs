@@ -1,4 +1,5 @@
-//! `/etc/nvme/config.json` of nvme-cli 2.x: hosts, their subsystems, and the ports of these.
+//! `/etc/nvme/config.json` of nvme-cli 2.x: hosts, their subsystems, and the ports of these. The list of hosts is the file, or
+//! `hosts` in it. A value that is null counts as not given.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,12 +10,18 @@ use serde::{Deserialize, Deserializer, de};
 use super::controller::{ControllerAddress, NvmeOption};
 use super::{DISCOVERY_NQN, ImportError, Imported, ImportedDisk, Selection, choose};
 
+const NONE: &str = "none";
+
+#[derive(Debug, Deserialize)]
+struct HostList {
+    hosts: Vec<Host>,
+}
+
 #[derive(Debug, Deserialize)]
 struct Host {
     hostnqn: Option<Nqn>,
     hostid: Option<HostId>,
-    #[serde(default)]
-    subsystems: Vec<Subsystem>,
+    subsystems: Option<Vec<Subsystem>>,
     #[serde(flatten)]
     other: BTreeMap<String, serde_yaml::Value>,
 }
@@ -22,8 +29,7 @@ struct Host {
 #[derive(Debug, Deserialize)]
 struct Subsystem {
     nqn: Nqn,
-    #[serde(default)]
-    ports: Vec<Port>,
+    ports: Option<Vec<Port>>,
     #[serde(flatten)]
     other: BTreeMap<String, serde_yaml::Value>,
 }
@@ -31,19 +37,18 @@ struct Subsystem {
 #[derive(Debug, Deserialize)]
 struct Port {
     transport: String,
-    #[serde(default)]
-    traddr: Traddr,
+    traddr: Option<String>,
     trsvcid: Option<Trsvcid>,
-    #[serde(default)]
-    discovery: bool,
+    discovery: Option<bool>,
     #[serde(flatten)]
     other: BTreeMap<String, serde_yaml::Value>,
 }
 
-/// TRADDR. With a transport other than TCP, it can be any text.
-#[derive(Debug, Default, Deserialize)]
-#[serde(transparent)]
-struct Traddr(String);
+impl Port {
+    fn is_discovery(&self) -> bool {
+        self.discovery == Some(true)
+    }
+}
 
 /// TRSVCID: a port, as a text or a number.
 #[derive(Debug)]
@@ -70,7 +75,12 @@ impl<'de> Deserialize<'de> for Trsvcid {
 
 pub(super) fn read(file: &Path, text: &str, selection: &Selection) -> Result<Imported, ImportError> {
     // JSON is YAML, and the YAML reader names the position of a wrong value.
-    let mut hosts: Vec<Host> = serde_yaml::from_str(text).map_err(|error| refused(file, &error))?;
+    let hosts = if text.trim_start().starts_with('[') {
+        serde_yaml::from_str(text)
+    } else {
+        serde_yaml::from_str(text).map(|HostList { hosts }| hosts)
+    };
+    let mut hosts: Vec<Host> = hosts.map_err(|error| refused(file, &error))?;
     if let Some(hostnqn) = &selection.hostnqn {
         hosts.retain(|host| host.hostnqn.as_ref() == Some(hostnqn));
     }
@@ -83,22 +93,22 @@ pub(super) fn read(file: &Path, text: &str, selection: &Selection) -> Result<Imp
 
     // Discovery controllers belong to no subsystem; every disk may ask them.
     let mut discovery = ImportedDisk::default();
-    for subsystem in &host.subsystems {
-        let (nqn, ports) = (subsystem.nqn.as_str(), &subsystem.ports);
+    for subsystem in host.subsystems.iter().flatten() {
+        let (nqn, ports) = (subsystem.nqn.as_str(), subsystem.ports.as_deref().unwrap_or_default());
         // A discovery subsystem is no disk, even with a name of its own.
-        let is_service = nqn == DISCOVERY_NQN || !ports.is_empty() && ports.iter().all(|port| port.discovery);
+        let is_service = nqn == DISCOVERY_NQN || !ports.is_empty() && ports.iter().all(Port::is_discovery);
         if is_service {
             discovery.note_other_name(nqn);
         }
-        let mut disk = (!is_service).then(|| imported.disk(nqn));
+        let mut disk = (!is_service).then(|| imported.disk_of_section(nqn));
         let notes = options(&subsystem.other).filter_map(|option| option.note());
         disk.as_deref_mut().unwrap_or(&mut discovery).notes.extend(notes);
         for port in ports {
-            let is_discovery = port.discovery || is_service;
+            let is_discovery = port.is_discovery() || is_service;
             let address = ControllerAddress {
                 transport: port.transport.clone(),
-                traddr: port.traddr.0.clone(),
-                trsvcid: port.trsvcid.as_ref().map(|port| port.0.clone()),
+                traddr: port.traddr.clone().unwrap_or_default(),
+                trsvcid: port.trsvcid.as_ref().map(|port| port.0.clone()).filter(|port| port != NONE),
             };
             let to = disk.as_deref_mut().filter(|_| !is_discovery).unwrap_or(&mut discovery);
             let options: Vec<_> = options(&port.other).collect();
@@ -106,19 +116,21 @@ pub(super) fn read(file: &Path, text: &str, selection: &Selection) -> Result<Imp
         }
     }
     imported.notes.append(&mut discovery.notes);
-    choose(file, selection, &mut imported, &discovery)?;
+    choose(file, selection, &mut imported, &discovery, ImportedDisk::default())?;
     Ok(imported)
 }
 
+/// The options that are given: neither null nor `none`, which libnvme takes for no value.
 fn options(other: &BTreeMap<String, serde_yaml::Value>) -> impl Iterator<Item = NvmeOption> {
-    other.iter().map(|(name, value)| {
+    other.iter().filter_map(|(name, value)| {
         let value = match value {
+            serde_yaml::Value::Null => return None,
             serde_yaml::Value::String(text) => text.clone(),
             serde_yaml::Value::Bool(value) => value.to_string(),
             serde_yaml::Value::Number(value) => value.to_string(),
             _ => "(several values)".into(),
         };
-        NvmeOption { name: name.replace('_', "-"), value }
+        (value != NONE).then(|| NvmeOption { name: name.replace('_', "-"), value })
     })
 }
 

@@ -1,19 +1,24 @@
-//! Converts files of nvme-cli to a configuration. Options without a counterpart become comments, so nothing is dropped silently.
+//! Converts files of nvme-cli and nvme-stas to a configuration. Options without a counterpart become comments, so nothing is dropped silently.
 
 mod conf;
 mod controller;
+mod format;
 mod ini;
 mod json;
+mod settings;
+mod stas;
 mod yaml;
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use mpath_config::{Config, ConfigError, DiscoveryAddress, HostId, Nqn, PathAddress};
 
-/// The largest file read.
+use self::format::{Foreign, Format};
+use self::settings::Settings;
+
+/// The largest file that is read.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// The name of the discovery service.
@@ -24,7 +29,7 @@ const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
 pub(crate) enum ImportError {
     #[error("{}: {source}", file.display())]
     Read { file: PathBuf, source: io::Error },
-    #[error("{}: larger than {MAX_FILE_BYTES} bytes; name a file of nvme-cli", file.display())]
+    #[error("{}: larger than {MAX_FILE_BYTES} bytes; name a file of nvme-cli or nvme-stas", file.display())]
     TooLarge { file: PathBuf },
     #[error("{}:{line}: {option}: {reason}", file.display())]
     Option { file: PathBuf, line: usize, option: String, reason: String },
@@ -39,6 +44,8 @@ pub(crate) enum ImportError {
     WhichSubsystem { file: PathBuf },
     #[error("{}: no TCP path and no discovery controller in it{}", file.display(), reasons(.notes))]
     Nothing { file: PathBuf, notes: Vec<String> },
+    #[error("{}: {foreign}", file.display())]
+    Foreign { file: PathBuf, foreign: Foreign },
     #[error("{}: the result is no valid configuration:{source}", file.display())]
     Result { file: PathBuf, source: ConfigError },
 }
@@ -80,8 +87,8 @@ struct ImportedDisk {
     tls: bool,
     /// Whether an option of any discovery controller asks for TLS.
     discovery_tls: bool,
-    /// Settings by key.
-    settings: BTreeMap<&'static str, String>,
+    /// What each path sets.
+    settings: Vec<Settings>,
     notes: Vec<String>,
 }
 
@@ -92,11 +99,18 @@ impl Imported {
         let at = found.unwrap_or(self.disks.len());
         if found.is_none() {
             self.disks.push(ImportedDisk { subsystem: nqn.into(), ..ImportedDisk::default() });
-        } else {
-            let note = format!("nqn {nqn}: more than once in the file; one disk, with the ports of all");
-            self.disks[at].notes.push(note);
         }
         &mut self.disks[at]
+    }
+
+    /// The disk of a section. A further section of the same subsystem adds to it.
+    fn disk_of_section(&mut self, nqn: &str) -> &mut ImportedDisk {
+        let is_again = self.disks.iter().any(|disk| disk.subsystem == nqn);
+        let disk = self.disk(nqn);
+        if is_again {
+            disk.notes.push(format!("nqn {nqn}: more than once in the file; one disk, with the ports of all"));
+        }
+        disk
     }
 }
 
@@ -110,20 +124,28 @@ impl ImportedDisk {
 }
 
 fn read_file(file: &Path) -> Result<String, ImportError> {
-    let read = || {
-        let mut text = String::new();
-        File::open(file)?.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
-        Ok(text)
-    };
-    let text = read().map_err(|source| ImportError::Read { file: file.into(), source })?;
+    let opened = File::open(file).map_err(|source| ImportError::Read { file: file.into(), source })?;
+    read_text(file, opened)
+}
+
+/// Reads a source that has this name.
+fn read_text(file: &Path, source: impl Read) -> Result<String, ImportError> {
+    let mut text = String::new();
+    let read = source.take(MAX_FILE_BYTES + 1).read_to_string(&mut text);
+    read.map_err(|source| ImportError::Read { file: file.into(), source })?;
     if text.len() as u64 > MAX_FILE_BYTES {
         return Err(ImportError::TooLarge { file: file.into() });
     }
-    Ok(text)
+    Ok(text.strip_prefix('\u{feff}').map(ToOwned::to_owned).unwrap_or(text))
 }
 
-/// Reads a `discovery.conf`, a `config.json`, or an `nvme-fabrics.conf` with its drop-ins. Returns the text of a configuration.
+/// Reads a file of one of the formats, with the drop-ins of an `nvme-fabrics.conf`, or standard input for `-`. Returns the text of a
+/// configuration.
 pub(crate) fn import(file: &Path, selection: &Selection) -> Result<String, ImportError> {
+    if file == Path::new("-") {
+        let file = Path::new("standard input");
+        return convert(file, &read_text(file, io::stdin().lock())?, &[], selection);
+    }
     let drop_ins = ini::drop_ins(file);
     let text = match read_file(file) {
         // The drop-ins alone are a configuration.
@@ -132,29 +154,37 @@ pub(crate) fn import(file: &Path, selection: &Selection) -> Result<String, Impor
         }
         text => text?,
     };
-    let is_json = text.trim_start().starts_with('{') || text.trim_start().starts_with('[') && !ini::has_section(&text);
-    let imported = if is_json {
-        json::read(file, &text, selection)?
-    } else if ini::has_section(&text) || !drop_ins.is_empty() {
-        ini::read(file, &text, &drop_ins, selection)?
-    } else {
-        conf::read(file, &text, selection)?
+    convert(file, &text, &drop_ins, selection)
+}
+
+fn convert(file: &Path, text: &str, drop_ins: &[PathBuf], selection: &Selection) -> Result<String, ImportError> {
+    let mut imported = match Format::of(text, !drop_ins.is_empty()) {
+        Format::Json => json::read(file, text, selection)?,
+        Format::Stas => stas::read(file, text, selection)?,
+        Format::Ini => ini::read(file, text, drop_ins, selection)?,
+        Format::Lines => conf::read(file, text, selection)?,
+        Format::Foreign(foreign) => return Err(ImportError::Foreign { file: file.into(), foreign }),
     };
     if imported.disks.iter().all(|disk| disk.paths.is_empty() && disk.discovery.is_empty()) {
         let notes = imported.notes.into_iter().chain(imported.disks.into_iter().flat_map(|disk| disk.notes)).collect();
         return Err(ImportError::Nothing { file: file.into(), notes });
     }
+    // The daemon would prefer /etc/nvme/hostid, which belongs to another name.
+    imported.hostid = imported.hostid.or_else(|| imported.hostnqn.as_ref()?.host_id());
+    imported.disks.iter_mut().for_each(ImportedDisk::note_differences);
     let text = yaml::write(file, &imported);
     Config::parse(&text).map_err(|source| ImportError::Result { file: file.into(), source })?;
     Ok(text)
 }
 
-/// Leaves only the selected subsystem, and gives the discovery controllers to each disk.
+/// Leaves only the selected subsystem, and gives the discovery controllers to each disk. `discovered` has what a disk sets whose paths
+/// are all discovered.
 fn choose(
     file: &Path,
     selection: &Selection,
     imported: &mut Imported,
     discovery: &ImportedDisk,
+    discovered: ImportedDisk,
 ) -> Result<(), ImportError> {
     if let Some(nqn) = &selection.subsystem {
         let there = imported.disks.iter().map(|disk| disk.subsystem.clone()).collect();
@@ -163,7 +193,7 @@ fn choose(
             if discovery.discovery.is_empty() {
                 return Err(ImportError::NoSubsystem { file: file.into(), there });
             }
-            imported.disks.push(ImportedDisk { subsystem: nqn.to_string(), ..ImportedDisk::default() });
+            imported.disks.push(ImportedDisk { subsystem: nqn.to_string(), ..discovered });
         }
     } else if imported.disks.is_empty() && !discovery.discovery.is_empty() {
         return Err(ImportError::WhichSubsystem { file: file.into() });
@@ -176,9 +206,6 @@ fn choose(
         }
         disk.tls |= discovery.tls;
         disk.discovery_tls = discovery.tls;
-        for (key, value) in &discovery.settings {
-            disk.settings.entry(key).or_insert_with(|| value.clone());
-        }
     }
     // A subsystem without a usable port becomes a comment.
     let (disks, empty): (Vec<_>, Vec<_>) =

@@ -2,6 +2,10 @@ use std::fs;
 
 use super::*;
 
+mod formats;
+mod ini;
+mod settings;
+
 const NONE: Selection = Selection { subsystem: None, hostnqn: None };
 
 fn imported(text: &str, selection: &Selection) -> Result<String, String> {
@@ -45,12 +49,12 @@ disks:
       - \"tcp://192.0.2.1:8009?host-traddr=192.0.2.77\"
       - \"tcp://[2001:db8::1]:8009?host-traddr=2001:db8::77\"
       - \"tcp://192.0.2.4:8010\"
-    ctrl-loss-tmo: 600
-    hdr-digest: true
-    keep-alive-tmo: 10
+    # ctrl-loss-tmo 600 of tcp://[2001:db8::1]: left out, because the ctrl-loss-tmo of a disk is that of its paths, and this is a discovery controller
+    # keep-alive-tmo 10 of tcp://[2001:db8::1]: left out, because the keep-alive-tmo of a disk is that of its paths, and this is a discovery controller
+    # hdr-digest true of tcp://[2001:db8::1]: left out, because the hdr-digest of a disk is that of its paths, and this is a discovery controller
     # rdma://192.0.2.3:4420: left out, only transport tcp is supported
     # fc://[nn-0x1:pn-0x2]: left out, only transport tcp is supported
-    # ctrl-loss-tmo 60 of tcp://192.0.2.4:8010: left out, because all paths of a disk share one value, and 600 came first
+    # ctrl-loss-tmo 60 of tcp://192.0.2.4:8010: left out, because the ctrl-loss-tmo of a disk is that of its paths, and this is a discovery controller
     # nr-io-queues 4 of tcp://192.0.2.4:8010: no counterpart: a path has one I/O queue per I/O thread, see io-threads
     # tos 3 of tcp://192.0.2.4:8010: no counterpart
     # keep-alive-tmo 0 of tcp://192.0.2.4:8010: left out: `0` is not a whole number of seconds from 1 to 600, such as 5 or 5s; the default of keep-alive-tmo is 5
@@ -134,6 +138,9 @@ disks:
     data-digest: true
     keep-alive-tmo: 7
     # rdma://192.0.2.9:4420: left out, only transport tcp is supported
+    # ctrl-loss-tmo 600 of tcp://192.0.2.1:4420: also for tcp://[2001:db8::1], which had none
+    # data-digest true of tcp://[2001:db8::1]: also for tcp://192.0.2.1:4420, which had none
+    # keep-alive-tmo 7 of tcp://[2001:db8::1]: also for tcp://192.0.2.1:4420, which had none
 ";
     let all = imported(JSON, &NONE).unwrap();
     assert_eq!(&all[..expected.len()], expected);
@@ -305,82 +312,6 @@ fn hostile_words_stay_words() {
     }
 }
 
-const INI: &str = "\
-# Comments are whole lines, or follow a blank.
-[Discovery Controller Defaults]
-keep-alive-tmo = 30                  # of discovery controllers
-
-[I/O Controller Defaults]
-keep-alive-tmo = 5
-ctrl-loss-tmo  = 600
-
-[Host]
-hostsymname = lab-host-01
-reconnect-delay = 3
-
-[Discovery Controller]
-nqn        = nqn.2014-08.org.example:cdc
-controller = transport=tcp;traddr=192.0.2.8;trsvcid=8009
-
-[Subsystem]
-nqn           = nqn.one
-ctrl-loss-tmo =
-controller    = transport=tcp;traddr=192.0.2.1;trsvcid=4420;host-iface=eth0;keep-alive-tmo=7
-controller    = transport=tcp; traddr=2001:db8::1; keep-alive-tmo=8
-controller    = transport=rdma;traddr=192.0.2.9
-
-[Subsystem]
-nqn = nqn.two
-tls = yes
-tls-key = NVMeTLSkey-1:01:secret
-data-digest = on
-hdr-digest = off
-controller = transport=tcp;traddr=192.0.2.2
-[Zones]
-a = b
-";
-
-#[test]
-fn nvme_fabrics_conf() {
-    let all = imported(INI, &NONE).unwrap();
-    assert_eq!(
-        all,
-        "\
-# Imported from F. Comments say what has no counterpart.
-# F:31: [Zones]: no counterpart
-# host: hostsymname lab-host-01: no counterpart
-# nqn nqn.2014-08.org.example:cdc: no counterpart, nqn.2014-08.org.nvmexpress.discovery is asked
-disks:
-  - name: disk0
-    socket-path: /run/vhost-blk-mpath/disk0.sock
-    subsystem: \"nqn.one\"
-    paths:
-      - \"tcp://192.0.2.1:4420?host-iface=eth0\"
-      - \"tcp://[2001:db8::1]:4420\"
-    discovery:
-      - \"tcp://192.0.2.8:8009\"
-    keep-alive-tmo: 7
-    reconnect-delay: 3
-    # keep-alive-tmo 8 of tcp://[2001:db8::1]: left out, because all paths of a disk share one value, and 7 came first
-    # rdma://192.0.2.9: left out, only transport tcp is supported
-  - name: disk1
-    socket-path: /run/vhost-blk-mpath/disk1.sock
-    subsystem: \"nqn.two\"
-    paths:
-      - \"tcp://192.0.2.2:4420\"
-    discovery:
-      - \"tcp://192.0.2.8:8009\"
-    ctrl-loss-tmo: 600
-    data-digest: true
-    keep-alive-tmo: 5
-    reconnect-delay: 3
-    tls-key-file: /etc/vhost-blk-mpath/disk1.key
-    # tls yes of nqn nqn.two: write the key to the files that the settings name, and let only the daemon's user read them
-    # tls-key (a secret) of nqn nqn.two: not copied, because it is a secret; write the key to the files that the settings name
-"
-    );
-}
-
 /// A disk whose paths used TLS never connects in clear text.
 #[test]
 fn tls_of_any_path_is_tls_of_the_disk() {
@@ -447,52 +378,5 @@ fn tls_of_a_discovery_controller_is_tls_of_discovery() {
         let says_so =
             text.contains("# tls-key-file: a discovery controller has TLS; if no path has, remove the setting");
         assert_eq!(says_so, text.contains("    tls-key-file: "), "{text}");
-    }
-}
-
-#[test]
-fn drop_ins_have_their_own_host_and_defaults() {
-    let directory = tempfile::tempdir().unwrap();
-    let main = directory.path().join("nvme-fabrics.conf");
-    let drop_ins = directory.path().join("nvme-fabrics.conf.d");
-    fs::create_dir(&drop_ins).unwrap();
-    let write = |name: &str, text: &str| fs::write(drop_ins.join(name), text).unwrap();
-    let subsystem = |name: &str, traddr: &str| {
-        format!("[Subsystem]\nnqn = nqn.{name}\ncontroller = transport=tcp;traddr={traddr}\n")
-    };
-    write("b.conf", &format!("[I/O Controller Defaults]\nctrl-loss-tmo = 60\n{}", subsystem("b", "192.0.2.2")));
-    write("a.conf", &subsystem("a", "192.0.2.1"));
-    write("c.conf.bak", "not read");
-    // The drop-ins are read even without a main file.
-    let two = import(&main, &NONE).unwrap();
-    let order = [two.find("nqn.a").unwrap(), two.find("nqn.b").unwrap(), two.find("ctrl-loss-tmo: 60").unwrap()];
-    assert!(order.is_sorted() && !two.contains("keep-alive-tmo"), "{two}");
-    fs::write(&main, "[I/O Controller Defaults]\nkeep-alive-tmo = 9\nctrl-loss-tmo = 600\n").unwrap();
-    let two = import(&main, &NONE).unwrap();
-    assert_eq!((two.matches("keep-alive-tmo: 9").count(), two.matches("ctrl-loss-tmo: 60\n").count()), (2, 1), "{two}");
-    write("b.conf", &format!("[Host]\nhostnqn = nqn.host-b\n{}", subsystem("b", "192.0.2.2")));
-    let hosts = import(&main, &NONE).unwrap_err().to_string();
-    assert!(hosts.contains("2 hosts (unnamed, nqn.host-b)"), "{hosts}");
-    let b = Selection { subsystem: None, hostnqn: Some("nqn.host-b".parse().unwrap()) };
-    let b = import(&main, &b).unwrap();
-    assert!(b.contains("hostnqn: \"nqn.host-b\"") && b.contains("nqn.b") && !b.contains("nqn.a"), "{b}");
-}
-
-#[test]
-fn errors_of_nvme_fabrics_conf_name_file_line_and_key() {
-    for (text, said) in [
-        ("a = b\n[Host]", "F:1: a: stands before the first [Section]"),
-        ("[Host]\nx", "F:2: x: neither a [Section] nor `key = value`"),
-        ("[Host]\n[Host]", "F:2: [Host]: given twice; a file has one host"),
-        ("[Subsystem]\ncontroller = tcp", "F:2: controller: `tcp` is not `key=value`"),
-        ("[Subsystem]\ncontroller = transport=tcp", "F:1: nqn: missing; give the subsystem's NQN"),
-        ("[Subsystem]\nnqn = a b", "F:1: nqn: `a b` is no NVMe qualified name"),
-        ("[Subsystem]\nnqn = nqn.a\ncontroller = traddr=h", "F:3: transport: missing; give transport=tcp"),
-        ("[Subsystem]\nnqn = nqn.a\ncontroller = transport=tcp", "F:3: traddr: missing; give traddr=ADDRESS"),
-        ("[Host]\nhostid = 7\n[Subsystem]\nnqn = nqn.a", "F:1: hostid: `7` is no host identifier"),
-        ("[Subsystem]\nnqn = nqn.a", "F: no TCP path and no discovery controller in it"),
-    ] {
-        let error = imported(text, &NONE).unwrap_err();
-        assert!(error.starts_with(said), "{text}: {error}");
     }
 }

@@ -35,7 +35,7 @@ fn write_disk(text: &mut String, index: usize, disk: &ImportedDisk) {
     line(text, 4, &format_args!("subsystem: {}", scalar(&disk.subsystem)));
     list(text, "paths", &disk.paths);
     list(text, "discovery", &disk.discovery);
-    for (key, value) in &disk.settings {
+    for (key, value) in disk.settings() {
         line(text, 4, &format_args!("{key}: {value}"));
     }
     if disk.tls {

@@ -17,9 +17,14 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// `config check` of standard input. It needs no daemon.
+/// `config check` of standard input.
 fn check(input: &str, more: &[&str]) -> Output {
-    let args = [&["--api", "/nowhere", "config", "check", "-"], more].concat();
+    with_input(&[&["config", "check", "-"], more].concat(), input)
+}
+
+/// A command that needs no daemon.
+fn with_input(args: &[&str], input: &str) -> Output {
+    let args = [&["--api", "/nowhere"], args].concat();
     let mut command = mpathctl(&args);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
@@ -43,6 +48,20 @@ fn a_check_prints_every_error_with_its_place() {
     assert_eq!((json.status.code(), &report["file"]), (Some(2), &"standard input".into()));
     assert_eq!((&report["errors"][1]["line"], &report["errors"][1]["column"]), (&2.into(), &11.into()));
     assert_eq!(report["errors"][1]["message"], "wait-for: `both` is not none, any or all");
+}
+
+#[test]
+fn an_import_reads_standard_input() {
+    let args = ["config", "import", "-", "--subsystem", "nqn.s"];
+    let good = with_input(&args, "-t tcp -a 192.0.2.1\n");
+    let text_of = text(&good.stdout);
+    assert!(
+        text_of.starts_with("# Imported from standard input.") && text_of.contains("tcp://192.0.2.1:8009"),
+        "{good:?}"
+    );
+    let bad = with_input(&args, "-t tcp\n");
+    let said = "mpathctl: standard input:1: traddr: missing; give --traddr=ADDRESS\n";
+    assert_eq!((bad.status.code(), text(&bad.stderr)), (Some(2), said.into()));
 }
 
 #[test]
@@ -151,6 +170,7 @@ fn a_new_file_begins_as_a_copy_and_flags_make_a_file() {
     assert_eq!(fs::read_to_string(new).unwrap(), format!("{FILE}    weight: 7\n"));
     assert_eq!(fs::read_to_string(file).unwrap(), FILE);
     assert_eq!(daemon.run(&["config", "save", new]), format!("{new}: no changes to save\n"));
+    assert_eq!(daemon.run(&["config", "save", "-"]), format!("{FILE}    weight: 7\n"), "the text alone");
     let effective = serde_json::to_value(Config::parse(FILE).unwrap()).unwrap();
     let configuration = Configuration { file: None, given: json!({}), effective };
     let daemon = Daemon::start_with(Fake { configuration, ..Fake::new() });

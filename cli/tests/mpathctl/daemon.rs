@@ -120,7 +120,7 @@ impl Drop for Daemon {
 /// `mpathctl` for no daemon in particular.
 pub(crate) fn mpathctl(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mpathctl"));
-    command.args(args).env_remove("MPATH_API");
+    command.args(args).env_remove("MPATH_API").env("LC_ALL", "C.UTF-8");
     command
 }
 

@@ -205,6 +205,8 @@ nqn.2014-08.org.example:disks
    └─ 1 tcp://127.0.0.1:4421  lost            -                25.0 %  there is no namespace 2
 "
     );
+    let (_, ascii, _) = finish(daemon.command(&["status", "--tree"]).env("LC_ALL", "C"));
+    assert!(ascii.is_ascii() && ascii.contains("\n|- disk0 ") && ascii.contains("\n|  `- 1 tcp://"), "{ascii}");
     let json: serde_json::Value = serde_json::from_str(&daemon.run(&["status", "--tree", "-o", "json"])).unwrap();
     let disks = &json[0]["disks"];
     assert_eq!((&disks[1]["name"], &disks[1]["paths"][0]["index"]), (&"disk1".into(), &0.into()));

@@ -216,6 +216,29 @@ fn a_closed_pipe_is_no_error_and_a_full_device_is() {
 }
 
 #[test]
+fn the_help_reports_a_full_device_and_notes_survive_one() {
+    let full = || fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    for args in [&["--help"][..], &["--version"], &["help", "path"], &["path", "list", "-h"]] {
+        let output = mpathctl(args).stdout(full()).stderr(Stdio::piped()).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        let said = "mpathctl: cannot write the output: No space left on device (os error 28)\n";
+        assert_eq!((output.status.code(), &*stderr), (Some(5), said), "{args:?}");
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = mpathctl(args).stdout(writer).stderr(Stdio::piped()).output().unwrap();
+        assert_eq!((output.status.code(), output.stderr), (Some(0), vec![]), "{args:?}");
+    }
+    // The error cannot be printed either.
+    let status = mpathctl(&["--help"]).stdout(full()).stderr(full()).status().unwrap();
+    assert_eq!(status.code(), Some(5));
+    // This command also prints a note.
+    let daemon = Daemon::start_sharing();
+    let status =
+        daemon.command(&["disk", "remove", "disk0", "--force"]).stdout(Stdio::null()).stderr(full()).status().unwrap();
+    assert_eq!(status.code(), Some(0));
+}
+
+#[test]
 fn the_daemon_answers_after_garbage() {
     let daemon = Daemon::start();
     let connect = || UnixStream::connect(daemon.socket()).unwrap();

@@ -4,7 +4,6 @@ mod change;
 mod save;
 mod show;
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
@@ -16,7 +15,7 @@ use serde::Serialize;
 pub(crate) use self::save::SaveError;
 
 use crate::import::{Selection, import};
-use crate::output::Output;
+use crate::output::{Output, write};
 use crate::{Failure, Kind};
 
 #[derive(Debug, Subcommand)]
@@ -64,17 +63,19 @@ pub(crate) enum Command {
     /// Only policy, scheduler, limits, weight, hedging, paths and disks are changed. Comments and all other lines stay. The file is
     /// replaced at once, after the new text was checked.
     Save {
-        /// Another file. If it does not exist, it begins as a copy of the daemon's
+        /// Another file, or - for standard output. If it does not exist, it begins as a copy of the daemon's
         file: Option<PathBuf>,
     },
-    /// Print a configuration made from a file of nvme-cli: discovery.conf, config.json or nvme-fabrics.conf
+    /// Print a configuration made from a file of nvme-cli or nvme-stas
     ///
-    /// The drop-ins of nvme-fabrics.conf, in FILE.d/, are read too. The command needs no daemon and changes none. Save the output, check it, and start the daemon with it. Options without a
-    /// counterpart become comments. The output is YAML, whatever --output says.
+    /// discovery.conf, config.json, nvme-fabrics.conf with its drop-ins in FILE.d/, stacd.conf or stafd.conf: the contents say which. The
+    /// command needs no daemon and changes none. Save the output, check it, and start the daemon with it. Options without a counterpart
+    /// become comments. The output is YAML, whatever --output says.
     Import {
-        /// File in the format of /etc/nvme/discovery.conf, /etc/nvme/config.json or /etc/nvme/nvme-fabrics.conf
+        /// File in the format of /etc/nvme/discovery.conf, /etc/nvme/config.json, /etc/nvme/nvme-fabrics.conf, /etc/stas/stacd.conf or
+        /// /etc/stas/stafd.conf, or - for standard input
         file: PathBuf,
-        /// Only this subsystem. Required for discovery.conf, which names none
+        /// Only this subsystem. Required for discovery.conf and stafd.conf, which name none
         #[arg(long, value_name = "NQN")]
         subsystem: Option<Nqn>,
         /// Host NQN: selects one of several hosts in config.json or nvme-fabrics.conf; with discovery.conf, the host to connect as
@@ -93,10 +94,7 @@ impl Command {
             Self::Check { file } => check(file, output),
             Self::Import { file, subsystem, hostnqn } => {
                 let selection = Selection { subsystem: subsystem.clone(), hostnqn: hostnqn.clone() };
-                let text = import(file, &selection)?;
-                let mut stdout = std::io::stdout().lock();
-                stdout.write_all(text.as_bytes())?;
-                Ok(stdout.flush()?)
+                Ok(write(&import(file, &selection)?)?)
             }
         }
     }

@@ -14,7 +14,7 @@ use tempfile::NamedTempFile;
 
 use super::effective;
 use crate::Failure;
-use crate::output::Output;
+use crate::output::{Output, write};
 
 /// The mode of a new file.
 const MODE: u32 = 0o644;
@@ -51,10 +51,12 @@ pub(super) fn save(client: &Client, file: Option<&Path>, output: &mut Output) ->
     let wanted = effective(&configuration)?;
     let daemons = configuration.file.as_ref().map(PathBuf::from);
     let named = file.or(daemons.as_deref()).ok_or(SaveError::NoFile)?;
+    let is_stdout = named == Path::new("-");
     // A link stays, and the file that it leads to is written.
     let path = fs::canonicalize(named).unwrap_or_else(|_| named.into());
-    let is_daemons = daemons.as_ref().and_then(|file| fs::canonicalize(file).ok()).as_ref() == Some(&path);
-    let is_new = !path.exists();
+    let is_daemons =
+        !is_stdout && daemons.as_ref().and_then(|file| fs::canonicalize(file).ok()).as_ref() == Some(&path);
+    let is_new = is_stdout || !path.exists();
     if is_new && file.is_none() {
         let source = io::ErrorKind::NotFound.into();
         return Err(SaveError::Missing { path, source }.into());
@@ -73,6 +75,9 @@ pub(super) fn save(client: &Client, file: Option<&Path>, output: &mut Output) ->
         }
         None => (new_text(&wanted), Vec::new()),
     };
+    if is_stdout {
+        return Ok(write(&text)?);
+    }
     if is_new || !changes.is_empty() {
         // An editor may have written the file meanwhile.
         if before.is_some_and(|before| fs::read_to_string(&path).map_or(true, |now| now != before)) {

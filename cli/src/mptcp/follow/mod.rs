@@ -19,6 +19,7 @@ use self::follower::{Action, DeletedEndpoint, Follower, Reread};
 use super::gather::{GatherError, only};
 use super::host::Endpoint;
 use super::ip::{self, IpError};
+use crate::output::note;
 
 /// Pause before a failed action is tried again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -129,7 +130,7 @@ impl<F: FnMut(&Done) -> io::Result<()>> Driver<F> {
             Err(FollowError::Gather(error)) => {
                 let said = error.to_string();
                 if self.said.as_ref() != Some(&said) {
-                    eprintln!("mpathctl: {said}; trying again every second");
+                    note(format_args!("{said}; trying again every second"));
                 }
                 self.said = Some(said);
                 Ok(true)
@@ -183,7 +184,7 @@ impl<F: FnMut(&Done) -> io::Result<()>> Driver<F> {
                 }
                 Err(error) => {
                     not_restored += 1;
-                    eprintln!("mpathctl: {error}");
+                    note(error);
                 }
             }
         }

@@ -143,7 +143,8 @@ pub struct Config {
     #[arg(long, value_name = "NQN")]
     pub hostnqn: Option<Nqn>,
 
-    /// The host identifier, a UUID. Default: the contents of `/etc/nvme/hostid`. Without that file: random at each start.
+    /// The host identifier, a UUID. Default: the contents of `/etc/nvme/hostid`. Without that file: the UUID in the name of the host, or
+    /// one made from that name. Without a name: random at each start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[arg(long, value_name = "UUID")]
     pub hostid: Option<HostId>,

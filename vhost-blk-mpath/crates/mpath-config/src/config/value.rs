@@ -226,6 +226,12 @@ impl Nqn {
     pub fn has_form(&self) -> bool {
         self.0.starts_with("nqn.")
     }
+
+    /// The host identifier in the name of a host, where libnvme finds it: the UUID after `uuid:`, up to the end.
+    #[must_use]
+    pub fn host_id(&self) -> Option<HostId> {
+        self.0.split_once("uuid:")?.1.parse().ok()
+    }
 }
 
 impl fmt::Display for Nqn {
@@ -311,6 +317,17 @@ json_schema!(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_host_nqn_has_the_host_identifier_where_libnvme_finds_it() {
+        const ID: &str = "6f2a1d0e-3c55-4f8e-9a41-0d8f5b6c7e21";
+        let host_id = |name: &str| name.parse::<Nqn>().unwrap().host_id().map(|id| id.to_string());
+        assert_eq!(host_id(&format!("nqn.2014-08.org.nvmexpress:uuid:{ID}")), Some(ID.into()));
+        assert_eq!(host_id(&format!("nqn.2014-08.org.example:host:uuid:{}", ID.to_uppercase())), Some(ID.into()));
+        for name in ["nqn.2014-08.org.example:host", "nqn.host:uuid:", &format!("nqn.host:uuid:{ID}:rack7")] {
+            assert_eq!(host_id(name), None, "{name}");
+        }
+    }
 
     #[test]
     fn a_bounded_number_includes_its_bounds() {
