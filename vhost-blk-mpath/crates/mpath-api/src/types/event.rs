@@ -188,6 +188,8 @@ pub enum EventKind {
     FrontEndConnected,
     /// A front-end disconnected.
     FrontEndDisconnected,
+    /// Front-ends leave one after the other before they start a virtqueue.
+    FrontEndFlapping,
     /// An operator has begun an upgrade of the daemon.
     UpgradeBegun,
     /// The new process of an upgrade does not take over. The daemon goes on.
@@ -236,6 +238,7 @@ impl EventKind {
             | Self::DiskDegraded
             | Self::MediumError
             | Self::HostStalled
+            | Self::FrontEndFlapping
             | Self::UpgradeFailed
             | Self::ConfigNotReloaded => Severity::Warning,
             _ => Severity::Info,
@@ -296,6 +299,7 @@ impl fmt::Display for EventKind {
             Self::DiskRemoved => "disk-removed",
             Self::FrontEndConnected => "front-end-connected",
             Self::FrontEndDisconnected => "front-end-disconnected",
+            Self::FrontEndFlapping => "front-end-flapping",
             Self::UpgradeBegun => "upgrade-begun",
             Self::UpgradeFailed => "upgrade-failed",
             Self::Upgraded => "upgraded",
@@ -315,6 +319,7 @@ mod tests {
         for kind in [
             EventKind::PathLive,
             EventKind::FrontEndDisconnected,
+            EventKind::FrontEndFlapping,
             EventKind::AnaChanged,
             EventKind::PathRemoved,
             EventKind::WeightSet,
