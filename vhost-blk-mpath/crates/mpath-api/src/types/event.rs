@@ -123,6 +123,8 @@ pub enum EventKind {
     AnaChanged,
     /// A disk must not use the namespace that a path leads to.
     DiskRefused,
+    /// A disk's controllers have a volatile write cache each, as far as the daemon knows. Told once, at the first path.
+    VolatileWriteCache,
     /// A disk grew with its namespace.
     DiskResized,
     /// A disk is held: it takes no requests until the fence of an earlier daemon or of a removed disk has passed.
@@ -267,6 +269,7 @@ impl fmt::Display for EventKind {
             Self::PathRemoved => "path-removed",
             Self::AnaChanged => "ana-changed",
             Self::DiskRefused => "disk-refused",
+            Self::VolatileWriteCache => "volatile-write-cache",
             Self::DiskResized => "disk-resized",
             Self::DiskHeld => "disk-held",
             Self::DiskResumed => "disk-resumed",
@@ -327,6 +330,7 @@ mod tests {
             EventKind::InjectionEnded,
             EventKind::FenceCleared,
             EventKind::DiskRefused,
+            EventKind::VolatileWriteCache,
             EventKind::DiskResized,
             EventKind::DiskHeld,
             EventKind::DiskResumed,
