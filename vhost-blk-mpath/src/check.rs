@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use mpath_api_server::socket::{self, Role};
+use mpath_api_server::socket::{self, BindError, Role};
 use mpath_api_server::{MetricsBindError, MetricsServer};
 use mpath_config::{Config, DiskConfig, DiskName, DiskPlace, place_of};
 
@@ -17,6 +17,9 @@ use crate::transport::{SecretCheck, UNPROVEN_CONTROLLER};
 
 /// Exit code of a configuration with errors.
 const ERRORS: u8 = 2;
+
+/// When a process may have a socket of the daemon.
+const KEPT: &str = "the daemon starts only if systemd keeps the socket for it";
 
 /// What this host lacks.
 struct Fault {
@@ -38,6 +41,11 @@ impl Fault {
 
     fn of_disk(disk: &DiskName, setting: &str, error: impl Into<RunError>) -> Self {
         Self { disk: Some(disk.clone()), ..Self::of_setting(setting, error) }
+    }
+
+    /// Whether a process has the socket.
+    fn is_busy(&self) -> bool {
+        matches!(self.error, RunError::Bind(BindError::Busy { .. }))
     }
 
     /// The error on one line, with its place if the configuration is a file.
@@ -91,12 +99,24 @@ pub(crate) fn find(args: Args) -> Findings {
     Findings { success, notes, errors: faults.iter().map(|fault| fault.shown(file.as_ref())).collect() }
 }
 
-/// What this host lacks: the identity, keys, accounts, the directories of the sockets, and the address of the metrics.
+/// What this host lacks: `io_uring`, the identity, keys, accounts, places for the sockets, and the address of the metrics.
 fn of_this_host(config: &Config, notes: &mut Vec<String>) -> Vec<Fault> {
     let mut faults = Vec::new();
+    faults.extend(reactor::rehearse_start().err().map(Fault::new));
     faults.extend(host::identity(config).err().map(Fault::new));
     faults.extend(config.disks.iter().enumerate().flat_map(|(index, disk)| secrets(index, disk, notes)));
     faults.extend(location::conflicts(config).into_iter().map(Fault::new));
+    faults.extend(all_sockets(config, notes));
+    let metrics = config.metrics_address.and_then(|address| MetricsServer::check(address).err());
+    // The process that listens there may be the running daemon.
+    let metrics = metrics.filter(|error| !matches!(error, MetricsBindError::InUse { .. }));
+    faults.extend(metrics.map(|error| Fault::of_setting("metrics-address", error)));
+    faults
+}
+
+/// The errors of all sockets. A socket that a process has is only noted: systemd may keep the socket for the daemon.
+fn all_sockets(config: &Config, notes: &mut Vec<String>) -> Vec<Fault> {
+    let mut faults = Vec::new();
     let api = socket::check(&config.api, Role::Api, &config.api_access());
     faults.extend(api.into_iter().map(|error| Fault::of_setting("api", error)));
     if let Some(path) = &config.api_read_only {
@@ -104,10 +124,12 @@ fn of_this_host(config: &Config, notes: &mut Vec<String>) -> Vec<Fault> {
         faults.extend(read_only.into_iter().map(|error| Fault::of_setting("api-read-only", error)));
     }
     faults.extend(config.disks.iter().enumerate().flat_map(|(index, disk)| sockets(index, disk)));
-    let metrics = config.metrics_address.and_then(|address| MetricsServer::check(address).err());
-    // The process that listens there may be the running daemon.
-    let metrics = metrics.filter(|error| !matches!(error, MetricsBindError::InUse { .. }));
-    faults.extend(metrics.map(|error| Fault::of_setting("metrics-address", error)));
+    let (busy, faults): (Vec<_>, _) = faults.into_iter().partition(Fault::is_busy);
+    // The running daemon has its API socket and those of its disks.
+    let is_running = busy.iter().any(|fault| fault.disk.is_none()) && busy.iter().any(|fault| fault.disk.is_some());
+    if !is_running {
+        notes.extend(busy.iter().map(|fault| format!("warning: {}; {KEPT}", fault.shown(None))));
+    }
     faults
 }
 

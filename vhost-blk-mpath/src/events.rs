@@ -19,8 +19,9 @@ const EVENTS_MAX: usize = 1024;
 /// The number of events kept of one kind, disk and path. Anything that repeats without end, such as a front-end that
 /// connects and disconnects, must not push out everything else.
 const ALIKE_MAX: usize = 32;
-/// If the last [`ALIKE_MAX`] events of one kind, disk and path happened within this time, one of them per this time is
-/// logged.
+/// The number of events of one kind and disk that are kept of front-ends within [`LOG_PERIOD`]. QEMU may connect once a second.
+const FRONT_ENDS_MAX: usize = 4;
+/// If as many events of one kind, disk and path as are kept happened within this time, one of them per this time is logged.
 const LOG_PERIOD: Duration = Duration::from_secs(60);
 /// The most bytes of a message. A longer one is cut: an error may quote a value of any length.
 const MESSAGE_BYTES_MAX: usize = 4096;
@@ -67,21 +68,26 @@ impl EventRing {
     /// last one that was logged.
     fn add(&mut self, event: Event, now: Instant) -> Option<u64> {
         let alike: Vec<_> = (0..self.events.len()).filter(|at| self.events[*at].is_like(&event)).collect();
-        let is_frequent = |first: &Kept| alike.len() >= ALIKE_MAX && now - first.at < LOG_PERIOD;
+        let is_of_front_end = matches!(event.kind, EventKind::FrontEndConnected | EventKind::FrontEndDisconnected);
+        let recent_max = if is_of_front_end { FRONT_ENDS_MAX } else { ALIKE_MAX };
+        let recent = alike.len().checked_sub(recent_max).map(|first| alike[first]);
+        let is_frequent = recent.is_some_and(|first| now - self.events[first].at < LOG_PERIOD);
         let mut new = Kept { event, at: now, logged_at: now, unlogged: 0 };
         let mut logs = Some(0);
-        if let (Some(&first), Some(&last)) = (alike.first(), alike.last()) {
-            let (is_frequent, last) = (is_frequent(&self.events[first]), &self.events[last]);
+        if let Some(&last) = alike.last() {
+            let last = &self.events[last];
             if is_frequent && now - last.logged_at < LOG_PERIOD {
                 (new.logged_at, new.unlogged, logs) = (last.logged_at, last.unlogged + 1, None);
             } else {
                 logs = Some(last.unlogged);
             }
         }
-        if alike.len() >= ALIKE_MAX {
-            let dropped = self.events[alike[0]].event.repeated + 1;
-            self.events[alike[1]].event.repeated += dropped;
-            self.events.remove(alike[0]);
+        let (oldest, is_full) = (recent.filter(|_| is_frequent), alike.len() >= ALIKE_MAX);
+        if let Some(oldest) = oldest.or_else(|| is_full.then(|| alike[0])) {
+            let next = alike[alike.partition_point(|at| *at <= oldest)];
+            let dropped = self.events[oldest].event.repeated + 1;
+            self.events[next].event.repeated += dropped;
+            self.events.remove(oldest);
         } else if self.events.len() == EVENTS_MAX {
             self.events.pop_front();
         }
@@ -195,6 +201,11 @@ mod tests {
         log.record(&format!("disk{n}"), None, EventKind::PolicySet, format!("{n}"));
     }
 
+    fn of_kind(kind: EventKind) -> Event {
+        let (disk, time, message) = (Some("disk0".into()), String::new(), String::new());
+        Event { seq: 1, time, kind, severity: kind.severity(), disk, path: None, message, by: None, repeated: 0 }
+    }
+
     fn seqs(events: &Events) -> Vec<u64> {
         events.events.iter().map(|event| event.seq).collect()
     }
@@ -237,36 +248,50 @@ mod tests {
         let log = EventLog::new();
         note(&log, 0);
         for _ in 0..5000 {
-            log.record("disk0", None, EventKind::FrontEndConnected, "connected".into());
-            log.record("disk0", None, EventKind::FrontEndDisconnected, "disconnected".into());
+            log.record("disk0", None, EventKind::PathLive, "live".into());
+            log.record("disk0", None, EventKind::PathLost, "lost".into());
         }
-        log.record("disk1", None, EventKind::FrontEndConnected, "connected".into());
+        log.record("disk1", None, EventKind::PathLive, "live".into());
         let all = log.after(0);
         let shown: Vec<_> = all.events.iter().map(|of| (of.disk.as_deref().unwrap(), of.kind, of.repeated)).collect();
-        let (connected, disconnected) = (EventKind::FrontEndConnected, EventKind::FrontEndDisconnected);
+        let (live, lost) = (EventKind::PathLive, EventKind::PathLost);
         let dropped = 5000 - ALIKE_MAX as u64;
         let begin = [
             ("disk0", EventKind::PolicySet, 0),
-            ("disk0", connected, dropped),
-            ("disk0", disconnected, dropped),
-            ("disk0", connected, 0),
+            ("disk0", live, dropped),
+            ("disk0", lost, dropped),
+            ("disk0", live, 0),
         ];
-        assert_eq!((&shown[..4], shown.last()), (&begin[..], Some(&("disk1", connected, 0))));
+        assert_eq!((&shown[..4], shown.last()), (&begin[..], Some(&("disk1", live, 0))));
         assert_eq!((shown.len(), all.lost, all.last), (2 + 2 * ALIKE_MAX, 2 * dropped, 10_002));
         let late = log.after(9_000);
         assert_eq!((late.events.len(), late.lost), (1 + 2 * ALIKE_MAX, 1002 - 1 - 2 * ALIKE_MAX as u64));
     }
 
     #[test]
+    fn front_ends_that_come_and_leave_each_second_are_held_back() {
+        let (mut ring, start) = (EventRing::default(), Instant::now());
+        let kinds = [EventKind::FrontEndConnected, EventKind::FrontEndDisconnected];
+        let mut logged = 0;
+        for second in 0..22 {
+            for kind in kinds {
+                logged += u32::from(ring.add(of_kind(kind), start + Duration::from_secs(second)).is_some());
+            }
+        }
+        let repeated: Vec<_> = ring.events.iter().map(|kept| kept.event.repeated).collect();
+        assert_eq!((logged, repeated), (2 * FRONT_ENDS_MAX as u32, vec![18, 18, 0, 0, 0, 0, 0, 0]));
+        // A guest that is restarted each day.
+        for day in 1..=10 {
+            let at = start + Duration::from_secs(86_400 * day);
+            assert!(kinds.into_iter().all(|kind| ring.add(of_kind(kind), at).is_some()));
+        }
+        assert_eq!(ring.events.len(), 8 + 20);
+    }
+
+    #[test]
     fn frequent_events_are_logged_once_a_minute() {
         let (mut ring, start) = (EventRing::default(), Instant::now());
-        let mut add = |seconds: f64| {
-            let kind = EventKind::FrontEndConnected;
-            let (disk, time, message) = (Some("disk0".into()), String::new(), String::new());
-            let severity = kind.severity();
-            let event = Event { seq: 1, time, kind, severity, disk, path: None, message, by: None, repeated: 0 };
-            ring.add(event, start + Duration::from_secs_f64(seconds))
-        };
+        let mut add = |seconds: f64| ring.add(of_kind(EventKind::PathLive), start + Duration::from_secs_f64(seconds));
         // One a second: the first, and then one a minute after the last that was logged.
         let logged: Vec<_> = (0..200).filter_map(|n| Some((n, add(n.into())?))).skip(ALIKE_MAX - 1).collect();
         assert_eq!(logged, [(31, 0), (91, 59), (151, 59)]);

@@ -126,6 +126,8 @@ pub(crate) fn run(
     let open_files = open_files.chain([open_files::of_listeners(&config)]);
     // The runtime needs descriptors too.
     open_files::raise_limit(open_files::needed(open_files))?;
+    // Without I/O threads no disk is ever served. An upgrade is refused even with --force: nobody would serve the guests.
+    reactor::rehearse_start()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(serve(config, given, activation_sockets, predecessor));
     // A file system that does not answer must not keep the daemon from ending.
@@ -227,10 +229,8 @@ async fn serve(
     result
 }
 
-/// Makes sure that this process can serve, and waits for the end of the running daemon.
+/// Makes sure that this process can reach the disks, and waits for the end of the running daemon.
 async fn take_over(predecessor: &mut Predecessor, config: &Config, host: &HostIdentity) -> Result<(), RunError> {
-    // Not even with --force: after the end of the running daemon, nobody would serve the guests.
-    reactor::rehearse_start()?;
     config.metrics_address.map_or(Ok(()), |address| predecessor.check_metrics(address))?;
     rehearsal::rehearse_all(config, host, predecessor.force).await?;
     Ok(predecessor.wait_for_end(VERSION).await?)

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
 
 use clap::Parser;
 use mpath_config::usage_line;
@@ -171,6 +172,37 @@ fn a_check_includes_what_the_host_lacks() {
     );
     let errors = found(&format!("{DISK} --tls-key-file /nonexistent/key")).errors;
     assert!(errors[0].starts_with("disk disk0: cannot read tls-key-file /nonexistent/key: No such file"), "{errors:?}");
+}
+
+#[test]
+fn a_check_finds_sockets_that_cannot_be_bound() {
+    let place = tempfile::tempdir().unwrap();
+    let at = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
+    let with = |socket: &str| {
+        let disk = "subsystem: nqn.a, paths: ['tcp://127.0.0.1']";
+        format!("api: {}\ndisks:\n  - {{socket-path: {socket}, {disk}}}\n", at("api"))
+    };
+    let (file, closed) = (at("file"), at("closed"));
+    fs::write(&file, "precious").unwrap();
+    finds(&with(&file), &[format!("FILE:3:19: disk disk0: {file}: exists and is no socket")]);
+    fs::create_dir(&closed).unwrap();
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o555)).unwrap();
+    // Root may write everywhere.
+    if !rustix::process::geteuid().is_root() {
+        let socket = format!("{closed}/s");
+        finds(
+            &with(&socket),
+            &[format!("FILE:3:19: disk disk0: {socket}: cannot create the vhost-user socket: Permission")],
+        );
+    }
+    let taken = at("taken");
+    let _other = UnixListener::bind(&taken).unwrap();
+    let (outcome, said) = checked(&with(&taken));
+    let warning = format!("warning: disk disk0: {taken}: another process listens on this vhost-user socket");
+    assert!(outcome.is_some() && said.len() == 1 && said[0].starts_with(&warning), "{said:?}");
+    // The running daemon has both sockets.
+    let _api = UnixListener::bind(at("api")).unwrap();
+    assert_eq!(checked(&with(&taken)), (Some(success(1)), vec![]));
 }
 
 #[test]

@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::net::Ipv6Addr;
 use std::str::FromStr;
 
 use mpath_config::{
@@ -128,16 +127,6 @@ impl ControllerAddress {
         url
     }
 
-    /// How to write a link-local address whose interface `host-iface` does not name: such an address leads nowhere.
-    fn with_interface(&self, options: &[NvmeOption]) -> Option<String> {
-        let (ip, iface) = self.traddr.split_once('%').unwrap_or((&self.traddr, "INTERFACE"));
-        let is_named = ip == self.traddr && options.iter().any(|option| option.name == "host-iface");
-        let is_link_local = ip.parse().is_ok_and(|ip: Ipv6Addr| ip.is_unicast_link_local());
-        let (transport, trsvcid) = (self.transport.clone(), self.trsvcid.clone());
-        let right = Self { transport, traddr: ip.into(), trsvcid };
-        (is_link_local && !is_named).then(|| format!("{}?host-iface={iface}", right.name()))
-    }
-
     pub(super) fn is_tcp(&self) -> bool {
         self.transport.eq_ignore_ascii_case("tcp")
     }
@@ -190,9 +179,6 @@ impl ImportedDisk {
         }
         if address.traddr.is_empty() {
             return Err("traddr missing".into());
-        }
-        if let Some(right) = address.with_interface(options) {
-            return Err(format!("a link-local address needs an interface; write `{right}`"));
         }
         if is_discovery {
             let address: DiscoveryAddress = address.url(options).parse().map_err(|error| format!("{error}"))?;

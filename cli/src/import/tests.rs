@@ -253,13 +253,13 @@ disks:
     discovery:
       - \"tcp://192.0.2.3:8009\"
       - \"tcp://[fe80::3]:8009?host-iface=eth1\"
-    # tcp://[fe80::1%eth0]: left out, a link-local address needs an interface; write `tcp://[fe80::1]?host-iface=eth0`
+    # tcp://[fe80::1%eth0]: left out, `tcp://[fe80::1%eth0]`: a link-local address needs an interface; write `tcp://[fe80::1]?host-iface=eth0`
     # tcp://192.0.2.1:0: left out, `tcp://192.0.2.1:0`: `0` is no port; give a number from 1 to 65535, or leave the port out for 8009
     # line 3: traddr 192.0.2.2: left out, given again in the line and the last one counts
     # line 3: keep-alive-tmo x: left out, given again in the line and the last one counts
     # ctrl-loss-tmo abc of tcp://192.0.2.3: left out: `abc` is not a whole number of seconds from 1 to 86400, such as 5 or 5s; leave the setting out for no limit; the default of ctrl-loss-tmo is never
     # keep-alive-tmo y of tcp://192.0.2.3: left out: `y` is not a whole number of seconds from 1 to 600, such as 5 or 5s; the default of keep-alive-tmo is 5
-    # tcp://[FE80::2]:8010: left out, a link-local address needs an interface; write `tcp://[FE80::2]:8010?host-iface=INTERFACE`
+    # tcp://[FE80::2]:8010: left out, `tcp://[fe80::2]:8010`: a link-local address needs an interface; write `tcp://[fe80::2]:8010?host-iface=INTERFACE`
 "
     );
     let port = |port: &str| {

@@ -31,7 +31,7 @@ use crate::disk_files::state_file::StateFile;
 use crate::events::EventLog;
 use crate::subsystem::Subsystem;
 use crate::subsystem::path_status::PathStatus;
-use crate::transport::{SubsystemKey, far_future};
+use crate::transport::{ClearTextPorts, SubsystemKey, far_future};
 
 /// The capacity of the channel from sessions.
 const EVENTS_MAX: usize = 64;
@@ -44,6 +44,7 @@ pub(crate) struct Discovery {
     disk: String,
     host: HostIdentity,
     key: Option<SubsystemKey>,
+    ports: ClearTextPorts,
     keep_alive_tmo: Duration,
     decides: discovery::Discovery<PathAddress>,
     sessions: HashMap<SessionId, Running>,
@@ -86,6 +87,7 @@ impl Discovery {
             disk: config.name.to_string(),
             host: host.clone(),
             key,
+            ports: ClearTextPorts::default(),
             keep_alive_tmo: config.keep_alive_tmo.duration(),
             decides: discovery::Discovery::new(
                 now,
@@ -181,8 +183,8 @@ impl Discovery {
                     let key = self.key.as_ref().map(|key| key.with_subnqn(&subnqn));
                     let keep_alive_tmo = persistent.then_some(self.keep_alive_tmo);
                     let protocol = Session::new(Instant::now(), self.host.clone(), subnqn, keep_alive_tmo);
-                    let events = self.sender.clone();
-                    let run = SessionTask { id: session, session: protocol, key, events, ends }.run(address);
+                    let (events, ports) = (self.sender.clone(), self.ports.clone());
+                    let run = SessionTask { id: session, session: protocol, key, ports, events, ends }.run(address);
                     self.sessions.retain(|_, running| !running.task.is_finished());
                     self.sessions.insert(session, Running { ends: sender, task: tokio::spawn(run) });
                 }

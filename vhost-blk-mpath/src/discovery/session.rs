@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::yield_now;
 use tokio::time::sleep_until;
 
-use crate::transport::{self, ControlSocket, SubsystemKey, TransportError, far_future};
+use crate::transport::{self, ClearTextPorts, ControlSocket, SubsystemKey, TransportError, far_future};
 
 /// The task of a session.
 pub(super) struct SessionTask {
@@ -19,6 +19,7 @@ pub(super) struct SessionTask {
     pub(super) session: Session,
     /// The key of the connection, if it uses TLS.
     pub(super) key: Option<SubsystemKey>,
+    pub(super) ports: ClearTextPorts,
     pub(super) events: mpsc::Sender<(SessionId, SessionEvent)>,
     /// The session ends when the sender is dropped.
     pub(super) ends: watch::Receiver<()>,
@@ -34,8 +35,8 @@ impl SessionTask {
 
     /// Runs the session until it is over. Returns the events that are not sent.
     async fn drive(&mut self, address: PathAddress) -> impl Iterator<Item = SessionEvent> + use<> {
-        let key = self.key.clone();
-        let mut connecting = pin!(transport::connect(&address, key.as_ref()));
+        let (key, ports) = (self.key.clone(), self.ports.clone());
+        let mut connecting = pin!(transport::connect(&address, key.as_ref(), &ports));
         let mut socket = None;
         let mut is_ended = false;
         // The latest log until the channel has room. Keep-alives go on meanwhile.

@@ -1,6 +1,7 @@
 //! One disk, as a guest sees it. Its paths belong to its [`Subsystem`](crate::subsystem::Subsystem), which may have
 //! other disks.
 
+mod front_ends;
 pub(crate) mod geometry;
 pub(crate) mod health;
 pub(crate) mod refused_namespace;
@@ -17,6 +18,7 @@ use nvme_tcp::host::NamespaceIdentity;
 use reactor::DiskQueues;
 use vhost_user_blk::{DiskGeometry, GeometryError, SECTOR_BYTES, VirtioDisk};
 
+use crate::disk::front_ends::FrontEnds;
 use crate::disk::health::HealthHistory;
 use crate::disk::refused_namespace::RefusedNamespace;
 use crate::disk::settings::DiskSettings;
@@ -36,6 +38,7 @@ pub(crate) struct Disk {
     /// The namespace that it must not use, unless another path has led to one that it may use.
     refused: Mutex<Option<RefusedNamespace>>,
     connected: AtomicBool,
+    front_ends: Mutex<FrontEnds>,
     health: Mutex<HealthHistory>,
     events: Arc<EventLog>,
 }
@@ -124,6 +127,7 @@ impl Disk {
             driver: Mutex::new(driver),
             refused: Mutex::default(),
             connected: AtomicBool::new(false),
+            front_ends: Mutex::default(),
             health: Mutex::default(),
             events,
         }
@@ -196,8 +200,25 @@ impl Disk {
         self.connected.load(Ordering::Relaxed)
     }
 
+    /// Records that a front-end has come or left.
     pub(crate) fn set_connected(&self, connected: bool) {
         self.connected.store(connected, Ordering::Relaxed);
+        let starts = self.queues.starts();
+        if connected {
+            self.front_ends().came(starts);
+        } else if let Some(trouble) = { self.front_ends().left(starts, Instant::now()) } {
+            self.event(EventKind::FrontEndFlapping, trouble);
+        }
+    }
+
+    /// Why no front-end is connected.
+    pub(crate) fn no_front_end(&self, now: Instant) -> String {
+        let trouble = self.front_ends().trouble(now).map(|trouble| format!("; {trouble}"));
+        format!("no front-end is connected{}", trouble.unwrap_or_default())
+    }
+
+    fn front_ends(&self) -> MutexGuard<'_, FrontEnds> {
+        self.front_ends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What was seen of its health.

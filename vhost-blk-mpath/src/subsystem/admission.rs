@@ -9,6 +9,7 @@
 
 use std::sync::{Arc, PoisonError};
 
+use mpath_api::types::EventKind;
 use mpath_lifecycle::{Admissions, AdmitError, InheritedMismatch, InheritedNamespaces, NamespaceName, Unusable};
 use nvme_tcp::host::{ControllerInfo, IdentityMismatch, Namespace, NamespaceError};
 use vhost_user_blk::{DiskGeometry, VirtioDisk};
@@ -19,6 +20,12 @@ use crate::disk::{Backing, Disk, FoundNamespace};
 use crate::disk_files::shown_disk::ShownDisk;
 use crate::subsystem::Subsystem;
 use crate::subsystem::error::HostError;
+
+/// The cost of a lost path if each controller has a volatile write cache.
+const OWN_CACHES: &str = "the controller has a volatile write cache, and `shared-write-cache` is not set: once a path with unflushed \
+    writes is lost, the guest's next flush fails, and its file system may become read-only; set `shared-write-cache: true` if all \
+    controllers are of one kernel or process, as with Linux nvmet or SPDK on one node; leave it out if each controller has a cache of \
+    its own";
 
 impl Subsystem {
     /// Admits a path for each disk whose namespace it leads to. The first path of a disk decides which namespace that
@@ -78,12 +85,8 @@ impl Subsystem {
             backing.set_found(FoundNamespace { identity, geometry });
             driver.opening.found();
         }
-        if several && info.volatile_write_cache && !self.config.shared_write_cache {
-            tracing::warn!(
-                disk = disk.name(),
-                "the controllers have a volatile write cache, and the daemon assumes that each has its own: after losing a path with \
-                 unflushed writes, the guest's next flush fails; set `shared-write-cache` if the subsystem shares one cache"
-            );
+        if info.volatile_write_cache && !self.config.shared_write_cache && !disk.settings.read_only {
+            disk.event(EventKind::VolatileWriteCache, OWN_CACHES);
         }
         disk.accept();
         Ok(())
@@ -206,4 +209,28 @@ impl Subsystem {
 fn refuse(disk: &Disk, refused: RefusedNamespace) -> AdmitError<HostError> {
     disk.refuse(&refused);
     AdmitError::NoDisk(refused.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::service::testing::service;
+
+    use super::*;
+
+    #[test]
+    fn a_volatile_write_cache_is_told_at_the_first_path_alone() {
+        let place = tempfile::tempdir().unwrap();
+        let (service, _) = service(&place.path().join("socket"), None);
+        let told = || {
+            let events = service.subsystem.events.after(0).events.into_iter();
+            events.filter(|event| event.kind == EventKind::VolatileWriteCache).collect::<Vec<_>>()
+        };
+        assert_eq!(told().len(), 0);
+        for _ in 0..3 {
+            assert!(service.subsystem.admit(&geometry::tests::controller()).unwrap()[0].is_ok());
+        }
+        let told = told();
+        assert!(told.len() == 1 && told[0].message.contains("set `shared-write-cache: true`"), "{told:?}");
+        reactor::IoThreadHandle::end_all(service.subsystem.threads());
+    }
 }

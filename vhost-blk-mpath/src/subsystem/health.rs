@@ -78,7 +78,7 @@ impl Subsystem {
             add(Condition::Waiting, waiting_reason(since, &paths, undiscovered));
         }
         if !disk.is_connected() {
-            add(Condition::NoFrontEnd, "no front-end is connected".into());
+            add(Condition::NoFrontEnd, disk.no_front_end(now));
         }
         if !is_waiting && paths.counts.usable < paths.counts.expected {
             add(Condition::Degraded, degraded_reason(&paths));

@@ -5,11 +5,14 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::task::{Context, Poll};
 
+use mpath_config::PathAddress;
 use nvme_tls::Session;
 use nvme_tls::psk::Suite;
 use tokio::net::TcpStream;
 
+use super::clear_text::{ClearTextPort, ClearTextPorts};
 use super::error::TransportError;
+use super::stream::connect_stream;
 
 /// A connected socket with its send buffer. Dropping it resets the connection.
 pub(crate) struct ControlSocket {
@@ -17,17 +20,29 @@ pub(crate) struct ControlSocket {
     stream: Option<TcpStream>,
     /// Established, if the connection uses TLS.
     session: Option<Session>,
-    /// Whether the controller has sent anything.
-    is_answered: bool,
+    /// `None` if the connection uses TLS.
+    clear_text: Option<Box<ClearTextPort>>,
     out: Vec<u8>,
     buffer: Box<[u8]>,
 }
 
 impl ControlSocket {
-    pub(super) fn new(stream: TcpStream, session: Option<Session>) -> Self {
-        let is_answered = session.is_some();
+    /// Connects in clear text.
+    pub(super) async fn connect_in_clear_text(
+        address: &PathAddress,
+        ports: &ClearTextPorts,
+    ) -> Result<Self, TransportError> {
+        Ok(Self::new(connect_stream(address).await?, None, Some(ports.port(address).into())))
+    }
+
+    /// An established connection with TLS.
+    pub(super) fn with_tls(stream: TcpStream, session: Session) -> Self {
+        Self::new(stream, Some(session), None)
+    }
+
+    fn new(stream: TcpStream, session: Option<Session>, clear_text: Option<Box<ClearTextPort>>) -> Self {
         let buffer = vec![0; 16 * 1024].into_boxed_slice();
-        Self { stream: Some(stream), session, is_answered, out: Vec::new(), buffer }
+        Self { stream: Some(stream), session, clear_text, out: Vec::new(), buffer }
     }
 
     /// The address of the controller.
@@ -54,9 +69,14 @@ impl ControlSocket {
         let stream = self.stream.as_ref().expect("it is given away as a whole");
         let Some(session) = &mut self.session else {
             let received = send(stream, &mut self.out).and_then(|()| receive(stream, &mut self.buffer));
-            let received = received.map_err(|error| if self.is_answered { error } else { unanswered(error) })?;
-            self.is_answered |= received.is_some();
-            return Ok(received.map(|bytes| &self.buffer[..bytes]));
+            if let Some(port) = &mut self.clear_text {
+                match received {
+                    Ok(None) => {}
+                    Ok(Some(_)) => port.answer(),
+                    Err(error) => return Err(port.lost(error)),
+                }
+            }
+            return received.map(|received| received.map(|bytes| &self.buffer[..bytes]));
         };
         session.write(&self.out)?;
         self.out.clear();
@@ -101,11 +121,6 @@ impl ControlSocket {
         stream.set_nonblocking(false)?;
         Ok((stream.into(), self.session.take()))
     }
-}
-
-/// The end of a connection in clear text before the first answer. A port that requires TLS ends it so.
-fn unanswered(error: TransportError) -> TransportError {
-    TransportError::Unanswered(error.into())
 }
 
 /// Sends what the socket accepts now.

@@ -2,6 +2,7 @@
 //!
 //! TCP connections of the control thread.
 
+mod clear_text;
 pub(crate) mod connections;
 mod control_socket;
 mod error;
@@ -18,11 +19,11 @@ use std::time::{Duration, Instant};
 
 use mpath_config::PathAddress;
 
+pub(crate) use clear_text::ClearTextPorts;
 pub(crate) use control_socket::ControlSocket;
 pub(crate) use error::TransportError;
 pub(crate) use secret_check::{SecretCheck, SecretError};
 pub(crate) use security::{BegunAssociation, GeneratedKey, Security, UNPROVEN_CONTROLLER};
-use stream::connect_stream;
 pub(crate) use stream::socket_addresses;
 pub(crate) use subsystem_key::SubsystemKey;
 
@@ -30,10 +31,11 @@ pub(crate) use subsystem_key::SubsystemKey;
 pub(crate) async fn connect(
     address: &PathAddress,
     key: Option<&SubsystemKey>,
+    ports: &ClearTextPorts,
 ) -> Result<ControlSocket, TransportError> {
     match key {
         Some(key) => tls::connect(key, address).await,
-        None => Ok(ControlSocket::new(connect_stream(address).await?, None)),
+        None => ControlSocket::connect_in_clear_text(address, ports).await,
     }
 }
 
@@ -71,7 +73,7 @@ mod tests {
             authentication: None,
             is_encrypted: false,
         };
-        let mut socket = connect(&address, None).await.unwrap();
+        let mut socket = connect(&address, None, &ClearTextPorts::default()).await.unwrap();
         let mut controller = HostController::new(config, Instant::now()).unwrap();
         controller.fill_tx(socket.out());
         let (mut peer, _) = listener.accept().await.unwrap();

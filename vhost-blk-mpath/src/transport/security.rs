@@ -12,10 +12,10 @@ use nvme_tcp::{Authenticated, Authentication};
 use nvme_tls::psk::{Candidate, generated_candidate};
 use tokio::time::timeout;
 
+use super::clear_text::ClearTextPorts;
 use super::control_socket::ControlSocket;
 use super::error::{ConcatenationError, TransportError};
 use super::host_secrets::HostSecrets;
-use super::stream::connect_stream;
 use super::subsystem_key::SubsystemKey;
 use super::tls;
 
@@ -32,6 +32,7 @@ pub(crate) struct Security {
     /// The secrets of the authentication.
     secrets: Option<HostSecrets>,
     encryption: Encryption,
+    ports: ClearTextPorts,
 }
 
 #[derive(Debug, Clone)]
@@ -66,7 +67,7 @@ impl Security {
             None if config.concat => Encryption::Generated,
             None => Encryption::ClearText,
         };
-        Self { secrets: HostSecrets::of(config), encryption }
+        Self { secrets: HostSecrets::of(config), encryption, ports: ClearTextPorts::default() }
     }
 
     /// Connects the socket of an admin queue. The caller limits the time.
@@ -81,7 +82,7 @@ impl Security {
         };
         let mut generated = None;
         if let (Encryption::Generated, Some(authentication)) = (&self.encryption, &mut authentication) {
-            generated = Some(generate_key(address, config, authentication).await?);
+            generated = Some(generate_key(address, &self.ports, config, authentication).await?);
             // A controller with the key has proven itself, if it has to. It may trust the key, and give no other proof.
             authentication.controller_secret = None;
         }
@@ -96,7 +97,7 @@ impl Security {
         generated: Option<&GeneratedKey>,
     ) -> Result<ControlSocket, TransportError> {
         match (&self.encryption, generated) {
-            (Encryption::ClearText, _) => Ok(ControlSocket::new(connect_stream(address).await?, None)),
+            (Encryption::ClearText, _) => ControlSocket::connect_in_clear_text(address, &self.ports).await,
             (Encryption::Configured(key), _) => tls::connect(key, address).await,
             (Encryption::Generated, Some(generated)) => tls::connect_with(&generated.key, address).await,
             (Encryption::Generated, None) => Err(TransportError::NoGeneratedKey),
@@ -107,10 +108,11 @@ impl Security {
 /// Has the controller generate a key with this host, over a connection in clear text.
 async fn generate_key(
     address: &PathAddress,
+    ports: &ClearTextPorts,
     config: &ControllerConfig,
     authentication: &Authentication,
 ) -> Result<GeneratedKey, TransportError> {
-    let socket = ControlSocket::new(connect_stream(address).await?, None);
+    let socket = ControlSocket::connect_in_clear_text(address, ports).await?;
     let host = HostConcatenation::new(config, authentication, Instant::now()).map_err(ConcatenationError::from)?;
     let generated = timeout(GENERATE_MAX, authenticate(socket, host)).await;
     let (psk, authenticated) = generated.map_err(|_| ConcatenationError::Timeout { after: GENERATE_MAX })??;

@@ -77,7 +77,7 @@ async fn handshake(stream: TcpStream, mut session: Session) -> Result<ControlSoc
             send(&stream, session.pending())?;
         }
         if done {
-            return Ok(ControlSocket::new(stream, Some(session)));
+            return Ok(ControlSocket::with_tls(stream, session));
         }
         stream.readable().await.map_err(TransportError::Socket)?;
         if let Some(bytes) = receive(&stream, &mut buffer)? {

@@ -1,13 +1,16 @@
 //! Bad input and missing resources. One line on stderr says why, the exit code is the documented one, and nothing is
 //! left behind. The texts for command lines and configurations are tested in `src/tests.rs`.
 
+use std::env::consts::ARCH;
 use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::thread;
 
 use mpath_target::NamespaceConfig;
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 
 use crate::support::{Daemon, DaemonDirectory, NQN, Target, program, refusing_address};
 
@@ -161,6 +164,33 @@ fn too_few_descriptors_are_reported() {
         refusal.alone();
         nothing_left(&place);
     }
+}
+
+/// Runs `work` in a thread whose child processes may not set up `io_uring`, as in a container.
+fn without_io_uring<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    let setup = [(libc::SYS_io_uring_setup, Vec::new())].into();
+    let (refuse, arch) = (SeccompAction::Errno(libc::EPERM as u32), ARCH.try_into().unwrap());
+    let filter: BpfProgram = SeccompFilter::new(setup, SeccompAction::Allow, refuse, arch).unwrap().try_into().unwrap();
+    thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            apply_filter(&filter).unwrap();
+            work()
+        });
+        thread.join().unwrap()
+    })
+}
+
+#[test]
+fn a_container_without_io_uring_is_explained_before_the_daemon_is_ready() {
+    let (place, address) = (DaemonDirectory::new(), refusing_address());
+    let refusal = without_io_uring(|| place.refused(place.command(&[address.1], "")));
+    refusal.says(FAILED, &["io_uring cannot be set up: Operation not permitted", "seccomp profile of the container"]);
+    refusal.alone();
+    nothing_left(&place);
+    let checked = without_io_uring(|| place.command(&[address.1], "--check").output().unwrap());
+    let said = String::from_utf8(checked.stderr).unwrap();
+    assert_eq!((checked.status.code(), said.lines().count()), (Some(USAGE), 1), "{said}");
+    assert!(said.starts_with("io_uring cannot be set up: "), "{said}");
 }
 
 #[test]

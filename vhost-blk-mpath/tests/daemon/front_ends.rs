@@ -3,7 +3,7 @@
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use mpath_api::types::PathSelector;
+use mpath_api::types::{Condition, EventKind, PathSelector};
 use vhost::VhostBackend;
 use virtio_guest::features::{LOG_ALL, PROTOCOL_FEATURES};
 use vublk_bench::request::{Kind, Request, Status};
@@ -31,6 +31,40 @@ fn front_ends_are_served_one_after_the_other() {
         let before = *resources.get_or_insert_with(|| daemon.settled_resources());
         daemon.comes_back_to(before);
     }
+}
+
+/// QEMU without `share=on` does so once a second.
+#[test]
+fn front_ends_that_leave_at_once_are_explained() {
+    let target = Target::start(1);
+    let daemon = Daemon::start(&target.addrs(), "");
+    for _ in 0..8 {
+        drop(UnixStream::connect(daemon.socket()).unwrap());
+    }
+    let events = |kind| {
+        let events = daemon.api.events(0).unwrap().events.into_iter();
+        events.filter(|event| event.kind == kind).collect::<Vec<_>>()
+    };
+    let left = || events(EventKind::FrontEndDisconnected);
+    eventually("all have left", || left().iter().map(|event| 1 + event.repeated).sum::<u64>() == 8);
+    assert!(left().len() < 8, "{:?}", left());
+    let explained = events(EventKind::FrontEndFlapping);
+    assert!(explained.len() == 1 && explained[0].message.contains("share=on"), "{explained:?}");
+    let reason = || {
+        let reasons = daemon.status().disks.remove(0).health.reasons.into_iter();
+        reasons
+            .filter(|reason| reason.condition == Condition::NoFrontEnd)
+            .map(|reason| reason.message)
+            .collect::<String>()
+    };
+    eventually("the condition says why", || {
+        reason().starts_with("no front-end is connected; the last 8 ") && reason().contains("share=on")
+    });
+    // A front-end that uses the disk ends the trouble.
+    let mut disk = Disk::connect(&daemon.socket());
+    assert_eq!(disk.write(0, 7), Status::Ok);
+    drop(disk);
+    eventually("it has left", || reason() == "no front-end is connected");
 }
 
 /// Fills all slots, half of them with writes of `byte`, and hangs up.

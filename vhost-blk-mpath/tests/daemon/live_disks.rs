@@ -102,7 +102,8 @@ fn a_disk_comes_and_goes_while_another_one_is_in_use() {
         daemon.comes_back_to(before.0);
     }
     let (connected, disconnected) = (EventKind::FrontEndConnected, EventKind::FrontEndDisconnected);
-    let life = [EventKind::DiskAdded, connected, disconnected, EventKind::DiskRemove, EventKind::DiskRemoved];
+    let (first_path, added) = (EventKind::VolatileWriteCache, EventKind::DiskAdded);
+    let life = [first_path, added, connected, disconnected, EventKind::DiskRemove, EventKind::DiskRemoved];
     assert_eq!(events(&daemon, "data"), [life; 3].concat());
     first.finish();
     assert_eq!(daemon.status().disks[0].path_counts.usable, 2);

@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use std::{fs, thread};
 
+use mpath_api::client::Client;
 use mpath_api::types::{Condition, Event, EventKind, SlowRequest};
 use rustix::process::{Pid, Signal, kill_process};
 use vublk_bench::request::{Kind, Request, Status};
@@ -23,6 +24,20 @@ fn stop(pid: u32, time: Duration) {
 
 fn events(daemon: &Daemon, of: EventKind) -> Vec<Event> {
     daemon.api.events(0).unwrap().events.into_iter().filter(|event| event.kind == of).collect()
+}
+
+/// An operator hears that the daemon is stopped, and not that the socket is wrong.
+#[test]
+fn a_stopped_daemon_is_told_from_a_wrong_socket() {
+    let target = Target::start(1);
+    let daemon = Daemon::start(&target.addrs(), "");
+    let pid = Pid::from_raw(daemon.status().pid.cast_signed()).unwrap();
+    let said = |socket: &Path| Client::new(socket, STALL).unwrap().status().unwrap_err().to_string();
+    kill_process(pid, Signal::STOP).unwrap();
+    let (stopped, disk) = (said(&daemon.place.api()), said(&daemon.socket()));
+    kill_process(pid, Signal::CONT).unwrap();
+    assert!(stopped.ends_with(&format!("continue it with `kill -CONT {}`", pid.as_raw_nonzero())), "{stopped}");
+    assert!(disk.contains("it is the vhost-user socket of a disk"), "{disk}");
 }
 
 /// Reads that are under way whenever the host stalls the daemon.

@@ -182,7 +182,8 @@ fn a_daemon_goes_on_if_the_next_one_cannot_serve() {
     is_refused(&daemon, &["the new process does not take over", "namespace", "the daemon goes on"]);
     fs::write(&file, config.replace("\"namespace\":1", "\"namespace\":9")).unwrap();
     let [first, second] = target.addrs()[..] else { panic!("{:?}", target.addrs()) };
-    let why = "`namespace` 9 is not active; active: 1, 2";
+    let remedy = "enable or attach it on the target, or correct `namespace`";
+    let why = format!("`namespace` 9 is not active on the controller; active: 1, 2; {remedy}");
     let paths = format!("tcp://{first} ({why}), tcp://{second} ({why});");
     is_refused(&daemon, &["disk disk-0: no path leads to its namespace", &paths, "--force"]);
     // Sockets that are not passed are created before the daemon ends.

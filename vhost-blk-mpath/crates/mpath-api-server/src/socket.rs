@@ -16,7 +16,8 @@ use std::time::Duration;
 use mpath_config::{Account, DEFAULT_API_SOCKET, SocketAccess, SocketPath};
 use nix::unistd::{Group, User};
 use rustix::fs::{
-    AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, Uid, chmod, chownat, fchmod, flock, fstat, open,
+    Access, AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, Uid, access, chmod, chownat, fchmod, flock, fstat,
+    open,
 };
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with};
@@ -386,8 +387,17 @@ fn lock_directory(directory: &Path) -> Option<File> {
 
 /// Removes a socket file that no process listens on.
 fn clear_stale(path: &SocketPath, role: Role) -> Result<(), BindError> {
+    if is_stale(path, role)? {
+        let failed = |source| BindError::Step { path: path.clone(), role, step: Step::Replace, source };
+        fs::remove_file(path.as_path()).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Whether there is a socket file that no process listens on.
+fn is_stale(path: &SocketPath, role: Role) -> Result<bool, BindError> {
     match fs::symlink_metadata(path.as_path()) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         Ok(found) if !found.file_type().is_socket() => {
             return Err(BindError::NotASocket { path: path.clone(), role });
         }
@@ -397,12 +407,7 @@ fn clear_stale(path: &SocketPath, role: Role) -> Result<(), BindError> {
     match probe(path.as_path()) {
         // A process has bound it, with this socket type or another.
         Ok(()) | Err(Errno::PROTOTYPE) => Err(BindError::Busy { path: path.clone(), role }),
-        Err(Errno::CONNREFUSED) => fs::remove_file(path.as_path()).map_err(|source| BindError::Step {
-            path: path.clone(),
-            role,
-            step: Step::Replace,
-            source,
-        }),
+        Err(Errno::CONNREFUSED) => Ok(true),
         Err(errno) => Err(BindError::Step { path: path.clone(), role, step: Step::Probe, source: errno.into() }),
     }
 }
@@ -427,16 +432,26 @@ fn create(path: &Path, role: Role) -> io::Result<UnixListener> {
     Ok(UnixListener::from(socket))
 }
 
-/// Checks what [`ListeningSocket::bind`] needs of this host, and changes nothing: owner, group and directory. Returns all errors.
+/// Checks what [`ListeningSocket::bind`] needs of this host, and changes nothing: owner, group, directory, and what is at the path.
+/// Returns all errors. The process that has a [busy](BindError::Busy) socket may be the running daemon.
 #[must_use]
 pub fn check(path: &SocketPath, role: Role, access: &SocketAccess) -> Vec<BindError> {
     let accounts = [(AccountKind::User, &access.owner), (AccountKind::Group, &access.group)];
     let unknown = accounts.into_iter().filter_map(|(kind, account)| resolve(path, role, kind, account.as_ref()).err());
+    unknown.chain(check_place(path, role).err()).collect()
+}
+
+fn check_place(path: &SocketPath, role: Role) -> Result<(), BindError> {
     let directory = directory_of(path);
-    // The daemon creates the directory of the default API socket.
-    let is_default = Some(directory) == Path::new(DEFAULT_API_SOCKET).parent();
-    let directory = fs::metadata(directory).err().filter(|_| !is_default);
-    unknown.chain(directory.map(|source| BindError::Directory { path: path.clone(), role, source })).collect()
+    match fs::metadata(directory) {
+        Ok(_) => {}
+        // The daemon creates the directory of the default API socket.
+        Err(_) if Some(directory) == Path::new(DEFAULT_API_SOCKET).parent() => return Ok(()),
+        Err(source) => return Err(BindError::Directory { path: path.clone(), role, source }),
+    }
+    is_stale(path, role)?;
+    let failed = |errno: Errno| BindError::Step { path: path.clone(), role, step: Step::Create, source: errno.into() };
+    access(directory, Access::WRITE_OK | Access::EXEC_OK).map_err(failed)
 }
 
 fn directory_of(path: &SocketPath) -> &Path {

@@ -1,5 +1,6 @@
 //! A blocking client of the API.
 
+mod silence;
 mod stream;
 
 use std::fmt::{self, Display};
@@ -23,6 +24,7 @@ use tokio::net::UnixStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{sleep, timeout};
 
+pub use self::silence::Silence;
 pub use self::stream::{EventStream, Position};
 use crate::types::{
     ActOnPaths, AddPath, ClearedFences, Configuration, Disk, DiskFences, ErrorBody, ErrorInfo, Events, Explanation,
@@ -48,6 +50,8 @@ pub struct Client {
     runtime: Runtime,
     /// The version of the daemon that answered last.
     daemon_version: Mutex<Option<String>>,
+    /// The process that listened on the socket at the last connection, if the kernel says it.
+    listener: Mutex<Option<i32>>,
 }
 
 /// Why a call failed.
@@ -81,12 +85,14 @@ pub enum ClientError {
         source: io::Error,
     },
     /// The whole answer did not arrive in time.
-    #[error("{} did not answer within {timeout:?}; {}", socket.display(), IsApiSocket)]
+    #[error("{} did not answer within {timeout:?}: {silence}", socket.display())]
     Timeout {
         /// The socket.
         socket: PathBuf,
         /// The time allowed.
         timeout: Duration,
+        /// The probable cause.
+        silence: Silence,
     },
     /// The connection broke, or the server does not speak HTTP.
     #[error("the connection to {} broke: {source}; {}", socket.display(), IsApiSocket)]
@@ -132,7 +138,13 @@ impl Client {
     /// If the process has no file descriptor left.
     pub fn new(socket: &FsPath, timeout: Duration) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
-        Ok(Self { socket: socket.into(), timeout, runtime, daemon_version: Mutex::default() })
+        Ok(Self {
+            socket: socket.into(),
+            timeout,
+            runtime,
+            daemon_version: Mutex::default(),
+            listener: Mutex::default(),
+        })
     }
 
     /// The version of the daemon that answered last. `None` without an answer, and if the daemon has not said it.
@@ -323,7 +335,11 @@ impl Client {
         work: impl Future<Output = Result<T, ClientError>>,
     ) -> Result<T, ClientError> {
         self.runtime.block_on(async {
-            let timed_out = |_| Err(ClientError::Timeout { socket: self.socket.clone(), timeout: time });
+            let timed_out = |_| {
+                let listener = *self.listener.lock().unwrap_or_else(PoisonError::into_inner);
+                let silence = Silence::of(&self.socket, listener);
+                Err(ClientError::Timeout { socket: self.socket.clone(), timeout: time, silence })
+            };
             timeout(time, work).await.unwrap_or_else(timed_out)
         })
     }
@@ -343,7 +359,11 @@ impl Client {
     async fn connect(&self) -> Result<UnixStream, ClientError> {
         loop {
             let error = match UnixStream::connect(&self.socket).await {
-                Ok(stream) => return Ok(stream),
+                Ok(stream) => {
+                    let listener = stream.peer_cred().ok().and_then(|cred| cred.pid());
+                    *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = listener;
+                    return Ok(stream);
+                }
                 Err(error) => error,
             };
             let socket = self.socket.clone();
@@ -437,7 +457,8 @@ mod tests {
         let path = dir.path().join("api.sock");
         let listener = UnixListener::bind(&path).unwrap();
         let error = || Client::new(&path, Duration::from_millis(100)).unwrap().status().unwrap_err().to_string();
-        let timeout = format!("{} did not answer within 100ms; make sure that this is the API socket", path.display());
+        let timeout =
+            format!("{} did not answer within 100ms: the daemon hangs, or this is another socket", path.display());
         assert!(error().starts_with(&timeout), "{}", error());
         // The same with a full backlog, which that connection fills.
         rustix::net::listen(&listener, 0).unwrap();

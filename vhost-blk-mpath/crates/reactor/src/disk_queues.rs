@@ -38,6 +38,8 @@ struct Queues {
     broken: BTreeMap<u16, (Instant, QueueError)>,
     /// The virtqueues by index that broke since the last call of [`DiskQueues::take_newly_broken`].
     newly_broken: BTreeMap<u16, QueueError>,
+    /// The number of virtqueues that front-ends have started.
+    starts: u64,
     /// The number of stops that left requests.
     stops: u64,
     /// The virtqueues that a front-end stops, since the last one started.
@@ -71,6 +73,7 @@ impl DiskQueues {
                 unanswered,
                 broken: BTreeMap::new(),
                 newly_broken: BTreeMap::new(),
+                starts: 0,
                 stops: 0,
                 drain: None,
             }),
@@ -104,7 +107,14 @@ impl DiskQueues {
     /// The front-end starts a virtqueue: those that it stops from now on have a time of their own to drain. Call this before the I/O
     /// thread is told: the thread may hear of the start after another thread has heard of the next stop.
     pub fn begin_start(&self) {
-        self.queues().drain = None;
+        let mut queues = self.queues();
+        (queues.drain, queues.starts) = (None, queues.starts + 1);
+    }
+
+    /// The number of virtqueues that front-ends have started.
+    #[must_use]
+    pub fn starts(&self) -> u64 {
+        self.queues().starts
     }
 
     /// Forgets the virtqueues that have no unanswered requests any more, because `queue` has started.

@@ -75,7 +75,11 @@ pub enum ServeError {
     #[error("vhost-user message {0} is not known")]
     UnknownMessage(u32),
     /// The front-end sent a message that is not valid vhost-user.
-    #[error("vhost-user message {}: {error}", number.map_or("without a number".into(), |number| number.to_string()))]
+    #[error(
+        "vhost-user message {}: {error}{}",
+        number.map_or("without a number".into(), |number| number.to_string()),
+        remedy(*number)
+    )]
     Message {
         /// The number of its request, if that could be read.
         number: Option<u32>,
@@ -112,6 +116,16 @@ pub enum ServeError {
     NotResubmitted(u16),
 }
 
+/// The remedy for a message with this number that is not valid.
+fn remedy(number: Option<u32>) -> &'static str {
+    if number == Some(FrontendReq::SET_MEM_TABLE.into()) {
+        "; the front-end shares no memory of its guest: give QEMU `-object memory-backend-memfd,id=mem,size=SIZE,share=on -machine \
+         memory-backend=mem`"
+    } else {
+        ""
+    }
+}
+
 impl ServeError {
     /// The end of a connection on which this message failed.
     pub(crate) fn message(number: Option<u32>, error: MessageError) -> Self {
@@ -119,5 +133,17 @@ impl ServeError {
             Some(number) if FrontendReq::try_from(number).is_err() => Self::UnknownMessage(number),
             _ => Self::Message { number, error },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_memory_table_that_shares_nothing_is_explained() {
+        let said = |number| ServeError::message(Some(number), MessageError::InvalidMessage).to_string();
+        assert!(said(FrontendReq::SET_MEM_TABLE.into()).contains("share=on"));
+        assert!(!said(FrontendReq::SET_FEATURES.into()).contains("share=on"));
     }
 }

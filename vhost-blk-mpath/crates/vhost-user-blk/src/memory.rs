@@ -53,7 +53,7 @@ pub enum MemoryError {
     #[error("cannot examine the memory file: {0}")]
     File(#[source] io::Error),
     /// The file cannot be mapped.
-    #[error("cannot map guest memory: {0}")]
+    #[error("cannot map guest memory: {0}; QEMU has to share memory that can be read and written: `share=on`")]
     Map(#[source] vm_memory::mmap::MmapRegionError),
     /// The SIGBUS guard of the mapping could not be set up.
     #[error("cannot guard a mapping of guest memory against faults: {0}")]

@@ -123,6 +123,8 @@ pub enum EventKind {
     AnaChanged,
     /// A disk must not use the namespace that a path leads to.
     DiskRefused,
+    /// A disk's controllers have a volatile write cache each, as far as the daemon knows. Told once, at the first path.
+    VolatileWriteCache,
     /// A disk grew with its namespace.
     DiskResized,
     /// A disk is held: it takes no requests until the fence of an earlier daemon or of a removed disk has passed.
@@ -188,6 +190,8 @@ pub enum EventKind {
     FrontEndConnected,
     /// A front-end disconnected.
     FrontEndDisconnected,
+    /// Front-ends leave one after the other before they start a virtqueue.
+    FrontEndFlapping,
     /// An operator has begun an upgrade of the daemon.
     UpgradeBegun,
     /// The new process of an upgrade does not take over. The daemon goes on.
@@ -236,6 +240,7 @@ impl EventKind {
             | Self::DiskDegraded
             | Self::MediumError
             | Self::HostStalled
+            | Self::FrontEndFlapping
             | Self::UpgradeFailed
             | Self::ConfigNotReloaded => Severity::Warning,
             _ => Severity::Info,
@@ -264,6 +269,7 @@ impl fmt::Display for EventKind {
             Self::PathRemoved => "path-removed",
             Self::AnaChanged => "ana-changed",
             Self::DiskRefused => "disk-refused",
+            Self::VolatileWriteCache => "volatile-write-cache",
             Self::DiskResized => "disk-resized",
             Self::DiskHeld => "disk-held",
             Self::DiskResumed => "disk-resumed",
@@ -296,6 +302,7 @@ impl fmt::Display for EventKind {
             Self::DiskRemoved => "disk-removed",
             Self::FrontEndConnected => "front-end-connected",
             Self::FrontEndDisconnected => "front-end-disconnected",
+            Self::FrontEndFlapping => "front-end-flapping",
             Self::UpgradeBegun => "upgrade-begun",
             Self::UpgradeFailed => "upgrade-failed",
             Self::Upgraded => "upgraded",
@@ -315,6 +322,7 @@ mod tests {
         for kind in [
             EventKind::PathLive,
             EventKind::FrontEndDisconnected,
+            EventKind::FrontEndFlapping,
             EventKind::AnaChanged,
             EventKind::PathRemoved,
             EventKind::WeightSet,
@@ -322,6 +330,7 @@ mod tests {
             EventKind::InjectionEnded,
             EventKind::FenceCleared,
             EventKind::DiskRefused,
+            EventKind::VolatileWriteCache,
             EventKind::DiskResized,
             EventKind::DiskHeld,
             EventKind::DiskResumed,

@@ -78,6 +78,14 @@ pub enum AddressError {
         /// The value.
         value: String,
     },
+    /// A link-local address without `host-iface` leads nowhere.
+    #[error("`{text}`: a link-local address needs an interface; write `{meant}`")]
+    LinkLocal {
+        /// The whole text.
+        text: String,
+        /// The text with an interface.
+        meant: String,
+    },
     /// One end is IPv4 and the other IPv6.
     #[error("`{text}`: host-traddr and host are not both IPv4 or both IPv6")]
     Family {

@@ -162,10 +162,13 @@ impl PathAddress {
         if host.is_empty() {
             return Err(AddressError::NoHost { text: text.into() });
         }
+        let local = LocalEnd::parse(text, options)?;
+        if let Some(meant) = with_interface(transport, host, port, &local) {
+            return Err(AddressError::LinkLocal { text: text.into(), meant });
+        }
         let host = parse_host(host).ok_or_else(|| AddressError::BadHost { text: text.into(), host: host.into() })?;
         let bad = |port: &str| AddressError::BadPort { text: text.into(), port: port.into(), default_port };
         let port = port.map_or(Ok(default_port), |port| parse_port(port).ok_or_else(|| bad(port)))?;
-        let local = LocalEnd::parse(text, options)?;
         let ipv4 = local.traddr().map(IpAddr::is_ipv4);
         match (&host, ipv4) {
             (Host::V4(_), Some(false)) | (Host::V6(_), Some(true)) => Err(AddressError::Family { text: text.into() }),
@@ -213,6 +216,18 @@ fn with_transport(text: &str) -> String {
         None => format!("tcp://{text}"),
     };
     if meant.parse::<PathAddress>().is_ok() { meant } else { "tcp://HOST or tcp://HOST:PORT".into() }
+}
+
+/// How to write a link-local address whose interface `host-iface` does not name.
+fn with_interface(transport: Transport, host: &str, port: Option<&str>, local: &LocalEnd) -> Option<String> {
+    let inner = host.strip_prefix('[')?.strip_suffix(']')?;
+    let (ip, zone) = inner.split_once('%').map_or((inner, None), |(ip, zone)| (ip, Some(zone)));
+    let is_link_local = ip.parse().is_ok_and(|ip: Ipv6Addr| ip.is_unicast_link_local());
+    if !is_link_local || (zone.is_none() && local.iface().is_some()) {
+        return None;
+    }
+    let port = port.map(|port| format!(":{port}")).unwrap_or_default();
+    Some(format!("{transport}://[{ip}]{port}?host-iface={}", zone.unwrap_or("INTERFACE")))
 }
 
 /// Splits `HOST`, `HOST:PORT` or `[HOST]:PORT`. The brackets stay with the host.
@@ -307,7 +322,7 @@ mod tests {
             ("tcp://127.0.0.1:4421", "tcp://127.0.0.1:4421"),
             ("tcp://127.0.0.1", "tcp://127.0.0.1:4420"),
             ("tcp://[::1]", "tcp://[::1]:4420"),
-            ("tcp://[fe80:0::1]:1", "tcp://[fe80::1]:1"),
+            ("tcp://[fe80:0::1]:1?host-iface=eth0", "tcp://[fe80::1]:1?host-iface=eth0"),
             ("TCP://Store-1.Example.ORG:65535", "tcp://store-1.example.org:65535"),
             ("tcp://localhost", "tcp://localhost:4420"),
             ("tcp://1host", "tcp://1host:4420"),
@@ -349,6 +364,15 @@ mod tests {
                 "tcp://[::1]?host-traddr=127.0.0.1",
                 "`tcp://[::1]?host-traddr=127.0.0.1`: host-traddr and host are not both IPv4 or both IPv6",
             ),
+            (
+                "tcp://[fe80::1]",
+                "`tcp://[fe80::1]`: a link-local address needs an interface; write `tcp://[fe80::1]?host-iface=INTERFACE`",
+            ),
+            (
+                "MPTCP://[FE80::1%eth0]:9?host-iface=eth1",
+                "`MPTCP://[FE80::1%eth0]:9?host-iface=eth1`: a link-local address needs an interface; write \
+                 `mptcp://[FE80::1]:9?host-iface=eth0`",
+            ),
         ] {
             assert_eq!(refuse(text), message);
         }
@@ -359,7 +383,7 @@ mod tests {
             "tcp://[::1",
             "tcp://[::1]4420",
             "tcp://[127.0.0.1]",
-            "tcp://[fe80::1%eth0]",
+            "tcp://[2001:db8::1%eth0]",
             "tcp://256.0.0.1",
             "tcp://1.2.3",
             "tcp://a..b",
@@ -414,7 +438,8 @@ mod tests {
                 (Host::V6(_), Some(traddr)) => traddr.is_ipv6(),
                 _ => true,
             };
-            prop_assume!(fits);
+            let leads_nowhere = matches!(&host, Host::V6(ip) if ip.is_unicast_link_local()) && local.iface().is_none();
+            prop_assume!(fits && !leads_nowhere);
             let address = PathAddress { transport, host, port, local };
             prop_assert_eq!(&address, &parse(&address.to_string()));
             let json = serde_json::to_string(&address).unwrap();

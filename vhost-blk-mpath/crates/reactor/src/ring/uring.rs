@@ -1,5 +1,6 @@
 //! `io_uring`: set-up, submission, and one turn of waiting and reaping.
 
+use std::fs;
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -16,6 +17,9 @@ use super::{Event, Ring};
 /// Submission entries: two for each path and two for each virtqueue, doubled. A larger burst is submitted early.
 const ENTRIES: u32 = 256;
 
+/// The sysctl that turns `io_uring` off.
+const DISABLED: &str = "/proc/sys/kernel/io_uring_disabled";
+
 /// The operations of [`Ring`].
 const OPERATIONS: [u8; 6] = [
     opcode::PollAdd::CODE,
@@ -29,11 +33,41 @@ const OPERATIONS: [u8; 6] = [
 /// Why a ring cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum RingError {
-    /// `io_uring_setup` failed. `io_uring` may be disabled, or a limit on locked memory or file descriptors reached.
+    /// The host has turned `io_uring` off.
     #[error(
-        "io_uring cannot be set up: {0}; it needs Linux 6.1 or newer, kernel.io_uring_disabled = 0, and room under RLIMIT_MEMLOCK and RLIMIT_NOFILE"
+        "io_uring cannot be set up: {source}: kernel.io_uring_disabled is {value} on this host; run `sysctl kernel.io_uring_disabled=0`"
+    )]
+    Disabled {
+        /// The value of the sysctl: 1 or 2.
+        value: u8,
+        /// The error of `io_uring_setup`.
+        source: io::Error,
+    },
+    /// A filter forbids `io_uring_setup` to this process, or the kernel lacks it.
+    #[error(
+        "io_uring cannot be set up: {0}: a seccomp filter forbids io_uring to this process, as containers do by default, or the kernel \
+         lacks it; allow io_uring_setup, io_uring_enter and io_uring_register in the seccomp profile of the container or in \
+         SystemCallFilter= of the unit, and use Linux 6.1 or newer with CONFIG_IO_URING"
+    )]
+    Forbidden(#[source] io::Error),
+    /// `io_uring_setup` failed for another reason. A limit on locked memory or file descriptors may be reached.
+    #[error(
+        "io_uring cannot be set up: {0}; it needs Linux 6.1 or newer, and room under RLIMIT_MEMLOCK and RLIMIT_NOFILE"
     )]
     Setup(#[source] io::Error),
+}
+
+impl RingError {
+    /// An error of `io_uring_setup`, explained by `disabled`, the text of the sysctl if it can be read.
+    fn of_setup(source: io::Error, disabled: Option<&str>) -> Self {
+        if !matches!(source.raw_os_error(), Some(libc::EPERM | libc::EACCES | libc::ENOSYS)) {
+            return Self::Setup(source);
+        }
+        match disabled.and_then(|text| text.trim().parse().ok()) {
+            None | Some(0) => Self::Forbidden(source),
+            Some(value) => Self::Disabled { value, source },
+        }
+    }
 }
 
 pub(crate) struct Uring {
@@ -65,7 +99,7 @@ impl Uring {
             .setup_cqsize(4 * ENTRIES)
             .setup_r_disabled()
             .build(ENTRIES)
-            .map_err(RingError::Setup)?;
+            .map_err(|error| RingError::of_setup(error, fs::read_to_string(DISABLED).ok().as_deref()))?;
         // Operations of a ring pass the thread's filter of system calls. So the ring executes no others, and nothing can
         // be registered with it.
         let mut allowed = OPERATIONS.map(Restriction::sqe_op);
@@ -216,6 +250,18 @@ impl Ring for Uring {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_kernel_that_forbids_rings_is_told_from_a_filter() {
+        let said = |errno, disabled| RingError::of_setup(io::Error::from_raw_os_error(errno), disabled).to_string();
+        assert!(said(libc::EPERM, Some("2\n")).contains("kernel.io_uring_disabled is 2 on this host; run `sysctl"));
+        for (errno, disabled) in [(libc::EPERM, Some("0\n")), (libc::ENOSYS, None), (libc::EACCES, Some("?"))] {
+            let said = said(errno, disabled);
+            assert!(said.contains("seccomp filter") && said.contains("SystemCallFilter="), "{said}");
+        }
+        let said = said(libc::ENOMEM, Some("0\n"));
+        assert!(said.contains("RLIMIT_MEMLOCK") && !said.contains("seccomp"), "{said}");
+    }
 
     #[test]
     fn a_ring_executes_only_its_operations() {

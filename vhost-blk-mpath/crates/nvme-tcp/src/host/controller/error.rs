@@ -59,7 +59,10 @@ pub enum ControllerError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NamespaceError {
     /// The namespace is not active.
-    #[error("`namespace` {nsid} is not active; active: {}", list_nsids(.available))]
+    #[error(
+        "`namespace` {nsid} is not active on the controller; active: {}; enable or attach it on the target, or correct `namespace`",
+        list_nsids(.available)
+    )]
     Missing {
         /// The configured NSID.
         nsid: u32,

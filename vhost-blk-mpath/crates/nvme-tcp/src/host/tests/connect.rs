@@ -194,7 +194,10 @@ fn without_configured_namespace_there_must_be_exactly_one() {
     let three = ControllerConfig { nsids: vec![3], ..config() };
     let error = Admin::with(three.clone(), several).failure();
     assert_eq!(error, NamespaceError::Missing { nsid: 3, available: vec![2, 7, 9] }.into());
-    assert_eq!(error.to_string(), "`namespace` 3 is not active; active: 2, 7, 9");
+    assert_eq!(
+        error.to_string(),
+        "`namespace` 3 is not active on the controller; active: 2, 7, 9; enable or attach it on the target, or correct `namespace`"
+    );
     // A list that fills more than one page.
     let many = |target: &mut AdminTarget| target.namespaces = (1..=1500).map(admin_target::Namespace::new).collect();
     assert_eq!(only(1400, &many).nsid, 1400);
@@ -202,7 +205,8 @@ fn without_configured_namespace_there_must_be_exactly_one() {
     let error = never.failure();
     assert_eq!(never.target.asked(What::Identify(Cns::ACTIVE_LIST)), 2);
     let first: Vec<_> = (1..=16).map(|nsid| nsid.to_string()).collect();
-    assert_eq!(error.to_string(), format!("`namespace` 1501 is not active; active: {}, …", first.join(", ")));
+    let message = format!("`namespace` 1501 is not active on the controller; active: {}, …; ", first.join(", "));
+    assert!(error.to_string().starts_with(&message), "{error}");
 }
 
 #[test]
