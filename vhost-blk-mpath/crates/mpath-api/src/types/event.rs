@@ -5,6 +5,7 @@
 use std::fmt;
 
 use mpath_config::PathAddress;
+use mpath_core::words;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -203,16 +204,17 @@ pub enum EventKind {
     Other,
 }
 
-/// How serious an event is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Severity {
-    /// A change.
-    Info,
-    /// A problem that the guest need not notice.
-    Warning,
-    /// The guest notices: it got an error, or its requests wait.
-    Error,
+words! {
+    /// How serious an event is.
+    #[derive(PartialOrd, Ord)]
+    Severity as "Severity", "severity", {
+        /// A change.
+        Info = "info",
+        /// A problem that the guest need not notice.
+        Warning = "warning",
+        /// The guest notices: it got an error, or its requests wait.
+        Error = "error",
+    }
 }
 
 impl EventKind {
