@@ -120,7 +120,7 @@ impl EventLog {
             let event = Event { seq, time, kind, severity, disk: disk.map(Into::into), path, message, by, repeated: 0 };
             (seq, ring.add(event.clone(), Instant::now()).map(|unlogged| (event, unlogged)))
         };
-        if let Some((Event { path, message, .. }, unlogged)) = logged {
+        if let Some((Event { path, message, by, .. }, unlogged)) = logged {
             let path = path.as_ref().map(|path| tracing::field::display(&path.address));
             // As a text, so that the log puts it in quotes.
             let (by, unlogged) = (by.map(|by| by.to_string()), (unlogged > 0).then_some(unlogged));
@@ -277,14 +277,14 @@ mod tests {
 
     #[tokio::test]
     async fn an_event_names_the_client_of_the_request() {
-        let (log, by) = (EventLog::new(), Caller { uid: 7, pid: Some(4711) });
-        on_behalf_of(Some(by), async {
+        let (log, by) = (EventLog::new(), Caller::new(7, Some(4711)));
+        on_behalf_of(Some(by.clone()), async {
             note(&log, 1);
             on_own_behalf(|| note(&log, 2));
         })
         .await;
         note(&log, 2);
-        let callers: Vec<_> = log.after(0).events.iter().map(|of| of.by).collect();
+        let callers: Vec<_> = log.after(0).events.iter().map(|of| of.by.clone()).collect();
         assert_eq!(callers, [Some(by), None, None]);
     }
 

@@ -185,7 +185,7 @@ fn row(event: &Event) -> [String; 7] {
         or_dash(event.disk.as_ref()),
         or_dash(event.path.as_ref().map(|path| &path.address)),
         event.kind.to_string(),
-        or_dash(event.by),
+        or_dash(event.by.as_ref()),
         format!("{}{repeated}", event.message),
     ]
 }
