@@ -110,7 +110,7 @@ impl<'a> Follower<'a> {
     }
 
     /// Returns the events after this position. Waits while no daemon answers, unless none has answered yet. If another daemon has
-    /// started since then, all of its events are returned: their numbers count from 1.
+    /// started since then and counts anew, all of its events are returned.
     fn next(&mut self, position: &Position) -> Result<Events, ClientError> {
         let (mut pause, mut is_away) = (PAUSE_MIN, false);
         loop {
@@ -121,7 +121,7 @@ impl<'a> Follower<'a> {
                         && is_new
                     {
                         if events.boot_id != *boot_id {
-                            eprintln!("mpathctl: the daemon has started again; its events count from 1");
+                            eprintln!("mpathctl: the daemon has started again; all events that it keeps follow");
                         } else if is_away {
                             eprintln!("mpathctl: the daemon answers again");
                         }

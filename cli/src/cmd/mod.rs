@@ -112,7 +112,7 @@ pub(crate) enum Command {
     Upgrade(upgrade::Command),
     /// Show events of paths, ANA states, fences and front-ends, and actions of operators
     ///
-    /// The daemon keeps the last 1024 events. It numbers events from 1 at its start. BY is the client of the API: its user, the user who
+    /// The daemon keeps the last 1024 events, also over a restart and an upgrade. BY is the client of the API: its user, the user who
     /// logged in, its process and its program. -o json has its command and its systemd unit too.
     Events(events::Command),
 }

@@ -13,7 +13,8 @@ use utoipa::ToSchema;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Events {
-    /// A random UUID of this run of the daemon. Numbers of events count from 1 in each run.
+    /// A random UUID of this count of numbers. It stays after an end in order, when the next daemon has the events and numbers go on.
+    /// After a kill it is another one: numbers may have been given twice, so ask for all events.
     pub boot_id: String,
     /// Events after SEQ that the daemon still keeps.
     pub events: Vec<Event>,
@@ -27,7 +28,7 @@ pub struct Events {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Event {
-    /// The event's number: 1, 2, 3, … since the daemon started.
+    /// The event's number: 1, 2, 3, …
     pub seq: u64,
     /// The time, by the host's clock: UTC, RFC 3339 with milliseconds.
     pub time: String,
@@ -218,6 +219,8 @@ pub enum EventKind {
     FrontEndConnected,
     /// A front-end disconnected.
     FrontEndDisconnected,
+    /// The daemon has started, and the events before are those of another one.
+    Restarted,
     /// An operator has begun an upgrade of the daemon.
     UpgradeBegun,
     /// The new process of an upgrade does not take over. The daemon goes on.
@@ -327,6 +330,7 @@ impl fmt::Display for EventKind {
             Self::DiskRemoved => "disk-removed",
             Self::FrontEndConnected => "front-end-connected",
             Self::FrontEndDisconnected => "front-end-disconnected",
+            Self::Restarted => "restarted",
             Self::UpgradeBegun => "upgrade-begun",
             Self::UpgradeFailed => "upgrade-failed",
             Self::Upgraded => "upgraded",
@@ -386,6 +390,7 @@ mod tests {
             EventKind::DiskNotAdded,
             EventKind::DiskRemove,
             EventKind::DiskRemoved,
+            EventKind::Restarted,
             EventKind::UpgradeBegun,
             EventKind::UpgradeFailed,
             EventKind::Upgraded,
