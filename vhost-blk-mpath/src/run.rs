@@ -35,7 +35,7 @@ use crate::saved_events;
 use crate::service::disks::Disks;
 use crate::service::start_error::StartError;
 use crate::service::{DiskSockets, StartingService};
-use crate::service::{connection_watch, health_watch};
+use crate::service::{connection_watch, health_watch, socket_watch};
 use crate::signals::{EndSignals, ReloadSignal};
 use crate::sockets::activation::{ActivationError, ActivationSockets, ApiServers, InUseError};
 use crate::sockets::location::{self, SocketConflict};
@@ -183,7 +183,8 @@ async fn serve(
         Some((by, message)) => on_behalf_of(by, async { events.record_of_daemon(EventKind::Upgraded, message) }).await,
         None => saved_events::record_restart(&events, VERSION),
     }
-    let upgrader = Arc::new(Upgrader::new(program, apis, config.metrics_address, Arc::clone(&activation_sockets)));
+    let upgrader =
+        Arc::new(Upgrader::new(program, apis.clone(), config.metrics_address, Arc::clone(&activation_sockets)));
     let mut ending = {
         let upgrader = Arc::clone(&upgrader);
         async move || {
@@ -219,6 +220,7 @@ async fn serve(
     let (shutdown, ends) = watch::channel(false);
     let watching = tokio::spawn(connection_watch::watch(Arc::clone(&disks), ends));
     let health = tokio::spawn(health_watch::watch(Arc::clone(&disks)));
+    let sockets = tokio::spawn(socket_watch::watch(Arc::clone(&disks), apis));
     let (events_end, events_ends) = oneshot::channel();
     let saving = tokio::spawn(saved_events::keep_saved(events, state, events_ends));
     tokio::spawn(log_limit::report());
@@ -231,6 +233,7 @@ async fn serve(
 
     // From now on paths and front-ends end by order, which is no trouble to report.
     health.abort();
+    sockets.abort();
     disks.end_all().await;
     shutdown.send_replace(true);
     // A task that panicked has ended as well.

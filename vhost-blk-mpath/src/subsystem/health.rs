@@ -86,10 +86,10 @@ impl Subsystem {
         for path in &paths.held {
             add(Condition::Degraded, format!("{path}: {REMOVAL_HELD}"));
         }
-        // A starved host is no trouble of the paths, and has events of its own.
-        let of_host = self.events.stalls.starved(now);
+        // A starved host and a lost socket are no trouble of the paths, and have events of their own.
+        let others = self.events.stalls.starved(now).into_iter().chain(history.lost_socket.clone());
         let reasons_of_disk = reasons.len();
-        reasons.extend(of_host.map(|message| ConditionReason { condition: Condition::Degraded, message }));
+        reasons.extend(others.map(|message| ConditionReason { condition: Condition::Degraded, message }));
         let condition = worst(reasons.iter().map(|reason| reason.condition));
         if let Some(backing) = disk.backing() {
             // Only a connected front-end reads the condition, so `no-front-end` is left out.

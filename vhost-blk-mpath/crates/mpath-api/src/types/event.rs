@@ -221,6 +221,8 @@ pub enum EventKind {
     FrontEndDisconnected,
     /// The daemon has started, and the events before are those of another one.
     Restarted,
+    /// The file of a socket is gone or is another one, so no client can connect.
+    SocketLost,
     /// An operator has begun an upgrade of the daemon.
     UpgradeBegun,
     /// The new process of an upgrade does not take over. The daemon goes on.
@@ -270,6 +272,7 @@ impl EventKind {
             | Self::DiskDegraded
             | Self::MediumError
             | Self::HostStalled
+            | Self::SocketLost
             | Self::UpgradeFailed
             | Self::ConfigNotReloaded => Severity::Warning,
             _ => Severity::Info,
@@ -331,6 +334,7 @@ impl fmt::Display for EventKind {
             Self::FrontEndConnected => "front-end-connected",
             Self::FrontEndDisconnected => "front-end-disconnected",
             Self::Restarted => "restarted",
+            Self::SocketLost => "socket-lost",
             Self::UpgradeBegun => "upgrade-begun",
             Self::UpgradeFailed => "upgrade-failed",
             Self::Upgraded => "upgraded",
@@ -391,6 +395,7 @@ mod tests {
             EventKind::DiskRemove,
             EventKind::DiskRemoved,
             EventKind::Restarted,
+            EventKind::SocketLost,
             EventKind::UpgradeBegun,
             EventKind::UpgradeFailed,
             EventKind::Upgraded,
