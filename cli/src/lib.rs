@@ -12,6 +12,7 @@ mod table;
 mod tone;
 mod top;
 mod watch;
+mod when;
 mod yaml;
 
 use std::fmt::Display;

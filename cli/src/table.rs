@@ -165,6 +165,17 @@ impl Table {
         self
     }
 
+    /// The table with further columns on the right.
+    pub(crate) fn with_columns<const N: usize>(
+        mut self,
+        columns: [Column; N],
+        cells: impl IntoIterator<Item = [String; N]>,
+    ) -> Self {
+        self.columns.extend(columns);
+        self.rows.iter_mut().zip(cells).for_each(|(row, cells)| row.extend(cells));
+        self
+    }
+
     fn shown(&self, style: Style) -> String {
         let width = style.size.map(|(width, _)| width);
         let shown = self.layout(width);

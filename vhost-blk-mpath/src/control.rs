@@ -429,7 +429,10 @@ fn describe(service: &Service, disk: &Disk, disk_state: DiskState, stats: Option
     let flows = || stats.into_iter().flat_map(|stats| stats.scheduler.flows_of(disk.id));
     let outstanding = flows().map(|flow| flow.queued + flow.outstanding).sum();
     let (health, path_counts) = service.check_health(disk, outstanding, disk_state == DiskState::Removing);
-    let live = *subsystem.state().live(disk.id);
+    let (live, changed) = {
+        let state = subsystem.state();
+        (*state.live(disk.id), state.changed(disk.id).clone())
+    };
     let backing = disk.backing();
     // The disk that has the paths shows the counts of all disks over them.
     let counted = stats.filter(|_| owner.is_none());
@@ -481,6 +484,7 @@ fn describe(service: &Service, disk: &Disk, disk_state: DiskState, stats: Option
             hedges_won: hedging.won,
         },
         min_paths: live.min_paths,
+        changed,
         path_counts,
     }
 }

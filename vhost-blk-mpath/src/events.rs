@@ -30,11 +30,13 @@ pub(crate) const LOG_TARGET: &str = module_path!();
 
 /// The events of the daemon.
 pub(crate) struct EventLog {
-    /// Tells this run's numbers from those of another run.
-    boot_id: Uuid,
+    /// Tells numbers from others that may be given again: see [`saved_events`](crate::saved_events).
+    boot_id: String,
     ring: Mutex<EventRing>,
     /// The number of the last event. A change wakes waiting clients.
     last: watch::Sender<u64>,
+    /// The number of the last event of other daemons.
+    restored: u64,
     /// True once the daemon ends. No client waits after that.
     ended: watch::Sender<bool>,
     /// Times in which this host did not run the daemon. Events tell of them.
@@ -98,13 +100,50 @@ impl EventRing {
 
 impl EventLog {
     pub(crate) fn new() -> Self {
+        Self::after_others(0, Vec::new())
+    }
+
+    /// A log that begins with the events of other daemons, up to number `last`.
+    pub(crate) fn after_others(last: u64, events: Vec<Event>) -> Self {
+        let now = Instant::now();
+        // They are no reason to leave the next ones out of the log.
+        let at = now.checked_sub(LOG_PERIOD).unwrap_or(now);
+        let keep = |event| Kept { event, at, logged_at: at, unlogged: 0 };
+        let first = events.len().saturating_sub(EVENTS_MAX);
+        let events = events.into_iter().skip(first).map(keep).collect();
         Self {
-            boot_id: Uuid::new_v4(),
-            ring: Mutex::default(),
-            last: watch::Sender::new(0),
+            boot_id: Uuid::new_v4().to_string(),
+            ring: Mutex::new(EventRing { events, last }),
+            last: watch::Sender::new(last),
+            restored: last,
             ended: watch::Sender::new(false),
             stalls: HostStalls::new(),
         }
+    }
+
+    /// Takes the boot id of the daemon before: this one gives none of its numbers again.
+    pub(crate) fn go_on_as(&mut self, boot_id: String) {
+        self.boot_id = boot_id;
+    }
+
+    pub(crate) fn boot_id(&self) -> &str {
+        &self.boot_id
+    }
+
+    /// The number of the last event of other daemons.
+    pub(crate) fn restored(&self) -> u64 {
+        self.restored
+    }
+
+    /// The number of the last event, and the events that are kept.
+    pub(crate) fn kept(&self) -> (u64, Vec<Event>) {
+        let ring = self.ring();
+        (ring.last, ring.events.iter().map(|kept| kept.event.clone()).collect())
+    }
+
+    /// Waits for an event after number `after`.
+    pub(crate) async fn happened_after(&self, after: u64) {
+        let _ = self.last.subscribe().wait_for(|last| *last > after).await;
     }
 
     /// Records an event of a disk and logs it.
@@ -126,7 +165,7 @@ impl EventLog {
             let event = Event { seq, time, kind, severity, disk: disk.map(Into::into), path, message, by, repeated: 0 };
             (seq, ring.add(event.clone(), Instant::now()).map(|unlogged| (event, unlogged)))
         };
-        if let Some((Event { path, message, .. }, unlogged)) = logged {
+        if let Some((Event { path, message, by, .. }, unlogged)) = logged {
             let path = path.as_ref().map(|path| tracing::field::display(&path.address));
             // As a text, so that the log puts it in quotes.
             let (by, unlogged) = (by.map(|by| by.to_string()), (unlogged > 0).then_some(unlogged));
@@ -149,7 +188,7 @@ impl EventLog {
         let known = ring.events.partition_point(|kept| kept.event.seq <= after);
         let events: Vec<_> = ring.events.iter().skip(known).map(|kept| kept.event.clone()).collect();
         let lost = ring.last - after - events.len() as u64;
-        Events { boot_id: self.boot_id.to_string(), events, lost, last: ring.last }
+        Events { boot_id: self.boot_id.clone(), events, lost, last: ring.last }
     }
 
     /// Waits for an event after number `after`. `false` once the daemon ends.
@@ -302,14 +341,14 @@ mod tests {
 
     #[tokio::test]
     async fn an_event_names_the_client_of_the_request() {
-        let (log, by) = (EventLog::new(), Caller { uid: 7, pid: Some(4711) });
-        on_behalf_of(Some(by), async {
+        let (log, by) = (EventLog::new(), Caller::new(7, Some(4711)));
+        on_behalf_of(Some(by.clone()), async {
             note(&log, 1);
             on_own_behalf(|| note(&log, 2));
         })
         .await;
         note(&log, 2);
-        let callers: Vec<_> = log.after(0).events.iter().map(|of| of.by).collect();
+        let callers: Vec<_> = log.after(0).events.iter().map(|of| of.by.clone()).collect();
         assert_eq!(callers, [Some(by), None, None]);
     }
 
@@ -331,6 +370,19 @@ mod tests {
         assert!(!second.is_finished());
         log.end();
         assert!(!second.await.unwrap() && !log.more(0).await);
+    }
+
+    #[test]
+    fn the_first_events_of_a_daemon_are_logged_whatever_others_have_kept() {
+        let mut log = EventLog::new();
+        for seconds in 0..2 * ALIKE_MAX as u64 {
+            log.record("disk0", None, EventKind::FrontEndConnected, seconds.to_string());
+        }
+        let (last, events) = log.kept();
+        log = EventLog::after_others(last, events.clone());
+        assert_eq!((log.kept(), log.restored()), ((last, events.clone()), last));
+        let event = events.last().unwrap().clone();
+        assert_eq!(log.ring().add(event, Instant::now()), Some(0));
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod metrics;
 mod open_files;
 mod path;
 mod run;
+mod saved_events;
 mod service;
 mod signals;
 mod sockets;

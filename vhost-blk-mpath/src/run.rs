@@ -13,27 +13,29 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use mpath_api::types::EventKind;
-use mpath_api_server::MetricsBindError;
 use mpath_api_server::socket::BindError;
+use mpath_api_server::{MetricsBindError, on_behalf_of};
 use mpath_config::{Config, ConflictError, DiskFlagsError, LoadError, WaitFor};
 use nvme_tcp::host::HostIdentity;
 use sd_notify::NotifyState;
 use tokio::sync::{oneshot, watch};
+use tokio::time::timeout;
 
 use crate::configuration::reload::{ReloadBy, ReloadOptions};
 use crate::configuration::{Configuration, Given};
 use crate::control::{Daemon, VERSION};
 use crate::disk_files::fence_record::RecordError;
 use crate::disk_files::lock::LockError;
-use crate::events::EventLog;
+use crate::disk_files::state_file::StateFile;
 use crate::host::{self, HostError};
 use crate::log_limit;
 use crate::metrics::Metrics;
 use crate::open_files::{self, OpenFilesError};
+use crate::saved_events;
 use crate::service::disks::Disks;
 use crate::service::start_error::StartError;
 use crate::service::{DiskSockets, StartingService};
-use crate::service::{connection_watch, health_watch};
+use crate::service::{connection_watch, health_watch, socket_watch};
 use crate::signals::{EndSignals, ReloadSignal};
 use crate::sockets::activation::{ActivationError, ActivationSockets, ApiServers, InUseError};
 use crate::sockets::location::{self, SocketConflict};
@@ -164,7 +166,7 @@ async fn serve(
         address => address.map(Metrics::after_upgrade),
     };
     let mut wait_for = config.wait_for;
-    let events = EventLog::new();
+    let mut upgrade = None;
     if let Some(predecessor) = predecessor {
         tokio::select! {
             result = take_over(predecessor, &config, &host) => result?,
@@ -174,9 +176,17 @@ async fn serve(
         sockets.iter().for_each(DiskSockets::own_files);
         // If this process ended now, nobody would serve the guests.
         wait_for = WaitFor::None;
-        events.record_of_daemon(EventKind::Upgraded, format!("took over from version {}", predecessor.version));
+        upgrade = Some((predecessor.by.take(), format!("took over from version {}", predecessor.version)));
     }
-    let upgrader = Arc::new(Upgrader::new(program, apis, config.metrics_address, Arc::clone(&activation_sockets)));
+    // The predecessor has saved its last events.
+    let state = Arc::new(StateFile::open(config.api.as_path()));
+    let events = Arc::new(saved_events::restore(&state));
+    match upgrade {
+        Some((by, message)) => on_behalf_of(by, async { events.record_of_daemon(EventKind::Upgraded, message) }).await,
+        None => saved_events::record_restart(&events, VERSION),
+    }
+    let upgrader =
+        Arc::new(Upgrader::new(program, apis.clone(), config.metrics_address, Arc::clone(&activation_sockets)));
     let mut ending = {
         let upgrader = Arc::clone(&upgrader);
         async move || {
@@ -200,7 +210,7 @@ async fn serve(
     let common = SharedContext {
         host,
         io_threads: config.io_threads.get() as u16,
-        events: Arc::new(events),
+        events: Arc::clone(&events),
         writers: Arc::default(),
     };
     let starting = config.disks.into_iter().zip(sockets).map(|(disk, sockets)| StartingService::open(disk, sockets));
@@ -212,6 +222,9 @@ async fn serve(
     let (shutdown, ends) = watch::channel(false);
     let watching = tokio::spawn(connection_watch::watch(Arc::clone(&disks), ends));
     let health = tokio::spawn(health_watch::watch(Arc::clone(&disks)));
+    let sockets = tokio::spawn(socket_watch::watch(Arc::clone(&disks), apis));
+    let (events_end, events_ends) = oneshot::channel();
+    let saving = tokio::spawn(saved_events::keep_saved(events, state, events_ends));
     tokio::spawn(log_limit::report());
     let is_ready = AtomicBool::new(false);
     let daemon = Arc::new(Daemon { disks: Arc::clone(&disks), started, upgrader, configuration, wait_for, is_ready });
@@ -222,10 +235,13 @@ async fn serve(
 
     // From now on paths and front-ends end by order, which is no trouble to report.
     health.abort();
+    sockets.abort();
     disks.end_all().await;
     shutdown.send_replace(true);
     // A task that panicked has ended as well.
     let _ = watching.await;
+    drop(events_end);
+    let _ = timeout(BLOCKED_MAX, saving).await;
     result
 }
 

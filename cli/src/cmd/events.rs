@@ -1,13 +1,15 @@
 //! `mpathctl events`
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use mpath_api::client::{Client, ClientError, EventStream, Position};
-use mpath_api::types::{ErrorCode, Event, Events};
+use mpath_api::types::{ErrorCode, Event, Events, Severity};
+use mpath_config::one_of;
 
 use crate::Failure;
 use crate::output::{Column, Output, note, or_dash, table};
+use crate::when::{self, NoPoint};
 
 /// The first pause before a daemon that does not answer is asked again. Each further pause is twice as long.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -19,17 +21,38 @@ pub(crate) struct Command {
     /// Keep printing events as they happen, until interrupted, also after a restart of the daemon; -o json prints one event per line
     #[arg(short, long)]
     follow: bool,
-    /// Only events after this number
-    #[arg(long, value_name = "SEQ", default_value_t = 0, allow_negative_numbers = true, value_parser = number)]
-    since: u64,
+    /// Only events after this number from column SEQ, or from this time (UTC) on: `03:12`, `2026-11-25 03:12` or `2h` (ago)
+    #[arg(long, value_name = "SEQ|TIME", default_value = "0", allow_negative_numbers = true, value_parser = since)]
+    since: Since,
+    /// Only events until this time (UTC): `03:12`, `2026-11-25 03:12` or `2h` (ago)
+    #[arg(long, value_name = "TIME", value_parser = when::point_now, conflicts_with = "follow")]
+    until: Option<SystemTime>,
     /// Only events of this disk, and of the daemon
     #[arg(long, value_name = "DISK")]
     disk: Option<String>,
+    /// Only events that are at least this serious: info, warning or error
+    #[arg(long, value_name = "SEVERITY", default_value = "info", value_parser = one_of::<Severity>(Severity::NAMES))]
+    severity: Severity,
 }
 
-/// The number of an event, or 0 for all.
-fn number(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| "give the number of an event from column SEQ, or 0 for all".into())
+/// Where events begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Since {
+    /// After the event of this number.
+    Number(u64),
+    Time(SystemTime),
+}
+
+/// A text is neither a number nor a time.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}, or the number of an event from column SEQ")]
+struct NoStart(#[from] NoPoint);
+
+fn since(text: &str) -> Result<Since, NoStart> {
+    match text.parse() {
+        Ok(number) => Ok(Since::Number(number)),
+        Err(_) => Ok(Since::Time(when::point_now(text)?)),
+    }
 }
 
 impl Command {
@@ -38,13 +61,17 @@ impl Command {
             // Reports an unknown disk.
             client.disk(disk)?;
         }
+        let after = match self.since {
+            Since::Number(number) => number,
+            Since::Time(_) => 0,
+        };
         if !self.follow {
-            let batch = self.of_disk(client.events(self.since)?);
+            let batch = self.wanted(client.events(after)?);
             return Ok(output.print(&batch.events, |events| table(COLUMNS, events.iter().map(row)))?);
         }
-        let (mut follower, mut position) = (Follower::new(client), Position::After(self.since));
+        let (mut follower, mut position) = (Follower::new(client), Position::After(after));
         loop {
-            let batch = self.of_disk(follower.next(&position)?);
+            let batch = self.wanted(follower.next(&position)?);
             if batch.lost > 0 {
                 note(format_args!("the daemon has dropped {} older events", batch.lost));
             }
@@ -55,10 +82,16 @@ impl Command {
         }
     }
 
-    fn of_disk(&self, mut batch: Events) -> Events {
-        batch
-            .events
-            .retain(|event| self.disk.as_ref().is_none_or(|disk| event.disk.as_ref().is_none_or(|of| of == disk)));
+    fn wanted(&self, mut batch: Events) -> Events {
+        let is_of_disk =
+            |event: &Event| self.disk.as_ref().is_none_or(|disk| event.disk.as_ref().is_none_or(|of| of == disk));
+        let from = match self.since {
+            Since::Number(_) => None,
+            Since::Time(from) => Some(from),
+        };
+        batch.events.retain(|event| {
+            is_of_disk(event) && event.severity >= self.severity && when::is_within(&event.time, from, self.until)
+        });
         batch
     }
 }
@@ -77,7 +110,7 @@ impl<'a> Follower<'a> {
     }
 
     /// Returns the events after this position. Waits while no daemon answers, unless none has answered yet. If another daemon has
-    /// started since then, all of its events are returned: their numbers count from 1.
+    /// started since then and counts anew, all of its events are returned.
     fn next(&mut self, position: &Position) -> Result<Events, ClientError> {
         let (mut pause, mut is_away) = (PAUSE_MIN, false);
         loop {
@@ -88,7 +121,7 @@ impl<'a> Follower<'a> {
                         && is_new
                     {
                         if events.boot_id != *boot_id {
-                            note("the daemon has started again; its events count from 1");
+                            note("the daemon has started again; all events that it keeps follow");
                         } else if is_away {
                             note("the daemon answers again");
                         }
@@ -152,28 +185,65 @@ fn row(event: &Event) -> [String; 7] {
         or_dash(event.disk.as_ref()),
         or_dash(event.path.as_ref().map(|path| &path.address)),
         event.kind.to_string(),
-        or_dash(event.by),
+        or_dash(event.by.as_ref()),
         format!("{}{repeated}", event.message),
     ]
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::UNIX_EPOCH;
+
     use mpath_api::types::EventKind;
 
     use super::*;
 
+    const ALL: Command =
+        Command { follow: false, since: Since::Number(0), until: None, disk: None, severity: Severity::Info };
+
+    fn event(second: u32, kind: EventKind, disk: Option<&str>) -> Event {
+        let (disk, time, message) = (disk.map(Into::into), format!("2026-11-25T03:12:{second:02}.500Z"), String::new());
+        let severity = kind.severity();
+        Event { seq: second.into(), time, kind, severity, disk, path: None, message, by: None, repeated: 0 }
+    }
+
+    fn shown(command: &Command, events: Vec<Event>) -> Vec<u64> {
+        let batch = Events { boot_id: String::new(), events, lost: 0, last: 9 };
+        command.wanted(batch).events.iter().map(|event| event.seq).collect()
+    }
+
     #[test]
     fn events_of_the_daemon_are_shown_with_those_of_any_disk() {
-        let event = |disk: Option<&str>| {
-            let (kind, disk, time, message) = (EventKind::Upgraded, disk.map(Into::into), String::new(), String::new());
-            let severity = kind.severity();
-            Event { seq: 1, time, kind, severity, disk, path: None, message, by: None, repeated: 0 }
+        let of = |second, disk| event(second, EventKind::Upgraded, disk);
+        let events = vec![of(1, Some("disk0")), of(2, None), of(3, Some("disk1"))];
+        let command = Command { disk: Some("disk0".into()), ..ALL };
+        assert_eq!(shown(&command, events), [1, 2]);
+    }
+
+    #[test]
+    fn events_are_shown_by_time_and_severity() {
+        let kinds = [EventKind::PathLive, EventKind::PathLost, EventKind::DiskWaiting, EventKind::PathLive];
+        let events = || (1..).zip(kinds).map(|(second, kind)| event(second, kind, None)).collect();
+        let at = |text| when::point(text, UNIX_EPOCH).unwrap();
+        let command = Command {
+            since: Since::Time(at("2026-11-25T03:12:02Z")),
+            until: Some(at("2026-11-25T03:12:03.5Z")),
+            ..ALL
         };
-        let events = vec![event(Some("disk0")), event(None), event(Some("disk1"))];
-        let all = Events { boot_id: String::new(), events, lost: 0, last: 3 };
-        let command = Command { follow: false, since: 0, disk: Some("disk0".into()) };
-        let shown: Vec<_> = command.of_disk(all).events.iter().map(|event| row(event)[2].clone()).collect();
-        assert_eq!(shown, ["disk0", "-"]);
+        assert_eq!(shown(&command, events()), [2, 3]);
+        assert_eq!(shown(&Command { severity: Severity::Warning, ..ALL }, events()), [2, 3]);
+        assert_eq!(shown(&Command { severity: Severity::Error, ..ALL }, events()), [3]);
+    }
+
+    #[test]
+    fn a_start_is_a_number_or_a_time() {
+        assert_eq!(since("9").unwrap(), Since::Number(9));
+        assert!(matches!(since("03:12").unwrap(), Since::Time(_)));
+        for text in ["-1", "1.5", "x"] {
+            assert!(
+                since(text).unwrap_err().to_string().ends_with("or the number of an event from column SEQ"),
+                "{text}"
+            );
+        }
     }
 }

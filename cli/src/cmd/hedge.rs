@@ -41,7 +41,7 @@ impl Command {
             }
         };
         let keys = ["hedge", "hedge-budget", "hedgeable-reads", "hedges", "hedges-won"];
-        settings::print(output, &disks, &keys, by_disk)
+        settings::print(output, &disks, &[LiveSetting::Hedge, LiveSetting::HedgeBudget], &keys, by_disk)
     }
 }
 

@@ -9,6 +9,7 @@ use mpath_api::types::{
 use mpath_config::{one_of, usage_line};
 
 use super::DiskArg;
+use super::last_change::with_changes;
 use crate::Failure;
 use crate::output::{Column, Output, Table, or_dash, table};
 
@@ -154,7 +155,7 @@ fn for_people(paths: &[InjectedPath], header: &'static str) -> Table {
         Column::Long(header),
     ];
     let row = |path: &InjectedPath| {
-        let InjectionInForce { injection, ends_in_ms } = &path.injection;
+        let InjectionInForce { injection, ends_in_ms, .. } = &path.injection;
         [
             path.disk.clone(),
             path.index.to_string(),
@@ -166,5 +167,6 @@ fn for_people(paths: &[InjectedPath], header: &'static str) -> Table {
             injection.to_string(),
         ]
     };
-    table(columns, paths.iter().map(row))
+    let changes: Vec<_> = paths.iter().map(|path| path.injection.changed.as_ref()).collect();
+    with_changes(table(columns, paths.iter().map(row)), &changes)
 }

@@ -54,7 +54,7 @@ impl Command {
             }
         };
         let keys = ["iops", "bandwidth", "burst", "balance-ios", "balance-bytes", "throttled-ms"];
-        settings::print(output, &disks, &keys, by_disk)
+        settings::print(output, &disks, &[LiveSetting::Limits], &keys, by_disk)
     }
 }
 

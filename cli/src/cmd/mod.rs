@@ -9,6 +9,7 @@ mod fence;
 mod health;
 mod hedge;
 mod inject;
+mod last_change;
 mod limit;
 mod mptcp;
 mod parameter;
@@ -111,7 +112,8 @@ pub(crate) enum Command {
     Upgrade(upgrade::Command),
     /// Show events of paths, ANA states, fences and front-ends, and actions of operators
     ///
-    /// The daemon keeps the last 1024 events. It numbers events from 1 at its start.
+    /// The daemon keeps the last 1024 events, also over a restart and an upgrade. BY is the client of the API: its user, the user who
+    /// logged in, its process and its program. -o json has its command and its systemd unit too.
     Events(events::Command),
 }
 

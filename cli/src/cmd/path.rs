@@ -249,7 +249,7 @@ fn with_notes(state: String, path: &Path) -> String {
 
 /// The injections in force, or `-`.
 pub(crate) fn injected(path: &Path) -> String {
-    let one = |InjectionInForce { injection, ends_in_ms }: &InjectionInForce| {
+    let one = |InjectionInForce { injection, ends_in_ms, .. }: &InjectionInForce| {
         let class = injection.class.map_or(String::new(), |class| format!("{class}: "));
         let left = ends_in_ms.map_or(String::new(), |ms| format!(" ({} s left)", ms.div_ceil(1000)));
         format!("{class}{injection}{left}")

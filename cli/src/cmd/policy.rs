@@ -76,7 +76,7 @@ fn every_policy(policies: &[Policy]) -> Table {
 
 fn print(output: &mut Output, disks: &[Disk]) -> Result<(), Failure> {
     let row = |disk: &Disk| [disk.name.clone(), disk.policy.to_string()];
-    settings::print(output, disks, &["policy"], |disks| {
+    settings::print(output, disks, &[LiveSetting::Policy], &["policy"], |disks| {
         table([Column::Text("DISK"), Column::Text("POLICY")], disks.iter().map(row))
     })
 }

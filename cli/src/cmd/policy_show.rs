@@ -15,6 +15,9 @@ pub(super) fn for_people(detail: &PolicyDetail) -> Text {
         }
         text = text.then("\n");
     }
+    if let Some(change) = &detail.changed {
+        text = text.then(format!("changed {change}\n\n"));
+    }
     text.then(table(PATHS, detail.paths.iter().map(path)).without_empty_from(OF_POLICIES))
 }
 

@@ -69,7 +69,7 @@ fn every_scheduler(schedulers: &[Scheduler]) -> Table {
 
 fn print(output: &mut Output, disks: &[Disk]) -> Result<(), Failure> {
     let row = |disk: &Disk| [disk.name.clone(), or_dash(disk.scheduler)];
-    settings::print(output, disks, &["scheduler"], |disks| {
+    settings::print(output, disks, &[LiveSetting::Scheduler], &["scheduler"], |disks| {
         table([Column::Text("DISK"), Column::Text("SCHEDULER")], disks.iter().map(row))
     })
 }

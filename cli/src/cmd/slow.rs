@@ -1,11 +1,14 @@
 //! `mpathctl slow`
 
+use std::time::SystemTime;
+
 use mpath_api::client::Client;
 use mpath_api::types::SlowRequest;
 
 use super::ms;
 use crate::Failure;
 use crate::output::{Column, Output, Table, or_dash, table};
+use crate::when;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Command {
@@ -14,11 +17,18 @@ pub(crate) struct Command {
     /// At most this many
     #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 20)]
     count: usize,
+    /// Only requests that ended from this time (UTC) on: `03:12`, `2026-11-25 03:12` or `2m` (ago)
+    #[arg(long, value_name = "TIME", value_parser = when::point_now)]
+    since: Option<SystemTime>,
+    /// Only requests that ended until this time (UTC)
+    #[arg(long, value_name = "TIME", value_parser = when::point_now)]
+    until: Option<SystemTime>,
 }
 
 impl Command {
     pub(crate) fn run(&self, client: &Client, output: &mut Output) -> Result<(), Failure> {
         let mut slow = client.slow(self.disk.as_deref())?;
+        slow.retain(|of| when::is_within(&of.ended, self.since, self.until));
         slow.truncate(self.count);
         Ok(output.print(&slow, |slow| by_time(slow))?)
     }

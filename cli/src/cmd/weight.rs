@@ -31,7 +31,7 @@ impl Command {
                 client.set(&SetSettings { disk, all: *all, weight, ..SetSettings::default() })?
             }
         };
-        settings::print(output, &disks, &["weight", "shares-paths-of"], by_disk)
+        settings::print(output, &disks, &[LiveSetting::Weight], &["weight", "shares-paths-of"], by_disk)
     }
 }
 

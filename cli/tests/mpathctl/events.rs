@@ -75,7 +75,7 @@ fn events_are_followed_over_a_restart_of_the_daemon() {
     let daemon = daemon.restart(Duration::from_millis(300), second);
     let error = follower.error();
     assert!(error.ends_with("; waiting for the daemon"), "{error}");
-    assert_eq!(follower.error(), "mpathctl: the daemon has started again; its events count from 1");
+    assert_eq!(follower.error(), "mpathctl: the daemon has started again; all events that it keeps follow");
     assert_eq!([follower.line(), follower.line()].map(seq), [1, 2]);
     // A daemon that was out of reach for a moment repeats nothing.
     let second = Fake { boot_id: "second", ..Fake::new() };

@@ -224,7 +224,7 @@ impl Control for Fake {
                 path.injections.retain(|other| !injection.replaces(&other.injection));
                 // A moment has passed.
                 let ends_in_ms = time.map(|time| time.as_millis() as u64 - 200);
-                path.injections.push(InjectionInForce { injection, ends_in_ms });
+                path.injections.push(InjectionInForce { injection, ends_in_ms, changed: None });
             }
         }
         Ok(())
@@ -369,7 +369,7 @@ impl Control for Fake {
         let path = EventPath { index: 1, address: "tcp://127.0.0.1:4421".parse().unwrap() };
         let event = |seq, kind, path, message: &str| {
             let (time, disk) = (format!("2026-11-21T07:00:0{seq}.000Z"), Some("disk0".into()));
-            let by = (kind == EventKind::PolicySet).then_some(Caller { uid: 1000, pid: Some(4711) });
+            let by = (kind == EventKind::PolicySet).then_some(Caller::new(1000, Some(4711)));
             let repeated = if kind == EventKind::FrontEndConnected { 12 } else { 0 };
             Event { seq, time, kind, severity: kind.severity(), disk, path, message: message.into(), by, repeated }
         };

@@ -186,7 +186,7 @@ impl Reloading {
     async fn set(&self, name: &str, setting: &str, wanted: &Config) -> Result<(), String> {
         let found = |(subsystem, id)| Some((subsystem, id, wanted.live_of(name)?));
         let (subsystem, disk, live) = self.disks.find(name).and_then(found).ok_or_else(|| gone(name))?;
-        for wait in subsystem.change(disk, |before| before.copy(setting, &live), PolicySetBy::Operator) {
+        for wait in subsystem.change(disk, |before| before.copy(setting, &live), PolicySetBy::Reload) {
             wait.await.map_err(|_| gone(name))?;
         }
         Ok(())

@@ -24,6 +24,8 @@ pub(crate) struct HealthHistory {
     pub(crate) waiting_since: Option<SystemTime>,
     /// The last event of the condition of the paths: waiting, degraded or ok.
     pub(crate) told: Condition,
+    /// Why no front-end can connect to the socket.
+    pub(crate) lost_socket: Option<String>,
     errors: BTreeMap<(GuestOperation, GuestErrorReason), SeenErrors>,
 }
 
@@ -43,6 +45,7 @@ impl Default for HealthHistory {
             since: SystemTime::now(),
             waiting_since: None,
             told: Condition::Ok,
+            lost_socket: None,
             errors: BTreeMap::new(),
         }
     }

@@ -1,6 +1,6 @@
 //! Decides: the next daemon finds what this one knew.
 //!
-//! The state file next to the fence record: hints of a daemon for the next one, in sections with a name each.
+//! The state files next to the fence record and to the API socket: hints of a daemon for the next one, in sections with a name each.
 //!
 //! Nothing in the file decides about data: a file that is lost or damaged costs time, not correctness. A daemon keeps the sections
 //! that it does not know, because another version may have written them.
@@ -37,7 +37,7 @@ enum StateFileError {
     Version(u32),
 }
 
-/// The state file of a disk.
+/// The state file of a disk or of the daemon.
 #[derive(Debug)]
 pub(crate) struct StateFile {
     path: PathBuf,
@@ -46,7 +46,7 @@ pub(crate) struct StateFile {
 }
 
 impl StateFile {
-    /// Reads the file next to this vhost-user socket. A file that cannot be used is reported and counts as empty.
+    /// Reads the file next to this socket, of a disk or of the API. A file that cannot be used is reported and counts as empty.
     pub(crate) fn open(socket: &Path) -> Self {
         let path = with_suffix(socket, ".state");
         let content = read(&path).unwrap_or_else(|error| {
@@ -72,7 +72,8 @@ impl StateFile {
         written.unwrap_or_else(|failed| Err(io::Error::other(failed)))
     }
 
-    fn set_now(&self, section: &'static str, value: Value) -> io::Result<()> {
+    /// [`Self::set`] that blocks.
+    pub(crate) fn set_now(&self, section: &'static str, value: Value) -> io::Result<()> {
         // Held until the file is written, so that changes are written in their order.
         let mut kept = self.content();
         let Some(content) = &mut *kept else { return Ok(()) };

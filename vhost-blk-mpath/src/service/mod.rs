@@ -10,6 +10,7 @@ pub(crate) mod disks;
 mod first_attempts;
 pub(crate) mod health_watch;
 mod opening;
+pub(crate) mod socket_watch;
 pub(crate) mod start_error;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -89,9 +89,9 @@ impl Subsystem {
         for path in &paths.held {
             add(Condition::Degraded, format!("{path}: {REMOVAL_HELD}"));
         }
-        // A starved host is no trouble of the paths, and has events of its own.
-        let of_host = self.events.stalls.starved(now);
-        // Nor is one old request: it has no event, and the front-end knows of it.
+        // A starved host and a lost socket are no trouble of the paths, and have events of their own. The front-end knows of an old
+        // request.
+        let others = self.events.stalls.starved(now).into_iter().chain(history.lost_socket.clone());
         let reasons_of_disk = reasons.len();
         let oldest = disk.shared.oldest.age(now).filter(|age| *age >= OLD);
         reasons.extend(oldest.map(|age| ConditionReason {
@@ -102,7 +102,7 @@ impl Subsystem {
                 disk.name()
             ),
         }));
-        reasons.extend(of_host.map(|message| ConditionReason { condition: Condition::Degraded, message }));
+        reasons.extend(others.map(|message| ConditionReason { condition: Condition::Degraded, message }));
         let condition = worst(reasons.iter().map(|reason| reason.condition));
         if let Some(backing) = disk.backing() {
             // Only a connected front-end reads the condition, so `no-front-end` is left out.

@@ -22,7 +22,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
-use mpath_api::types::{EventKind, EventPath};
+use mpath_api::types::{ChangeSource, EventKind, EventPath};
 use mpath_api_server::PathRef;
 use mpath_config::{DiskConfig, MaxTransfer, PathAddress, Seconds};
 use mpath_core::{DiskId, Epoch, FlowId, Group, GroupConfig, PathId, Window};
@@ -78,17 +78,28 @@ pub(crate) struct Subsystem {
     state: Mutex<State>,
 }
 
-/// Who set a policy, for events.
+/// The origin of a policy or another setting.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PolicySetBy {
     Operator,
+    Reload,
     FrontEnd,
+}
+
+impl From<PolicySetBy> for ChangeSource {
+    fn from(by: PolicySetBy) -> Self {
+        match by {
+            PolicySetBy::Operator => Self::Operator,
+            PolicySetBy::Reload => Self::Reload,
+            PolicySetBy::FrontEnd => Self::FrontEnd,
+        }
+    }
 }
 
 impl fmt::Display for PolicySetBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Operator => Ok(()),
+            Self::Operator | Self::Reload => Ok(()),
             Self::FrontEnd => f.write_str(" by the front-end"),
         }
     }

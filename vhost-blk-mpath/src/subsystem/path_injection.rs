@@ -1,15 +1,19 @@
 //! One injection in force on a path, and the time after which it ends.
 
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
-use mpath_api::types::{Injection, InjectionInForce};
+use mpath_api::types::{ChangeSource, Injection, InjectionInForce, LastChange};
+use mpath_api_server::caller;
 use tokio::task::{AbortHandle, Id};
+
+use crate::events::utc;
 
 /// An injection in force.
 #[derive(Debug)]
 pub(crate) struct PathInjection {
     pub(crate) injection: Injection,
     timer: Option<Timer>,
+    set: LastChange,
 }
 
 /// Ends an injection after its time, unless dropped before. So there is one task at most for each injection in force.
@@ -34,7 +38,8 @@ impl Drop for Timer {
 
 impl PathInjection {
     pub(crate) fn new(injection: Injection, timer: Option<Timer>) -> Self {
-        Self { injection, timer }
+        let set = LastChange { at: utc(SystemTime::now()), source: ChangeSource::Operator, by: caller() };
+        Self { injection, timer, set }
     }
 
     /// Whether this task ends the injection.
@@ -47,6 +52,6 @@ impl PathInjection {
         let left = |timer: &Timer| timer.ends.saturating_duration_since(Instant::now());
         // Rounded up, so that 0 is never shown.
         let ends_in_ms = self.timer.as_ref().map(|timer| left(timer).as_millis() as u64 + 1);
-        InjectionInForce { injection: self.injection, ends_in_ms }
+        InjectionInForce { injection: self.injection, ends_in_ms, changed: Some(self.set.clone()) }
     }
 }

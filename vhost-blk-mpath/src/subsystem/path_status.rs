@@ -1,9 +1,9 @@
 //! The status of a subsystem's paths, and the settings that the API changes.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::{Duration, Instant, SystemTime};
 
-use mpath_api::types::{AuthenticatedSides, Controller, EventPath, Origin, PathAuthentication, PathState};
+use mpath_api::types::{AuthenticatedSides, Controller, EventPath, LastChange, Origin, PathAuthentication, PathState};
 use mpath_config::{DiskConfig, LiveSettings, PathAddress};
 use mpath_core::{DiskId, Epoch, MAX_PATHS, PathId, UsablePaths};
 use mpath_lifecycle::{DesiredState, NamespaceStatus, Order, PathNamespaces, PathTrial};
@@ -23,6 +23,8 @@ pub(crate) const REMOVAL_HELD: &str = "the removal is held, and the path is used
 pub(crate) struct State {
     /// The settings of each disk that can be changed while I/O runs, by id.
     live: Vec<LiveSettings>,
+    /// The last change of each setting that was changed, by disk and name.
+    changed: Vec<BTreeMap<String, LastChange>>,
     /// Whether a path of the subsystem was ever live. If not, the requests of a front-end wait even if all paths are
     /// refused: an error would be worse for its guest.
     pub(crate) was_live: bool,
@@ -291,6 +293,7 @@ impl State {
     pub(crate) fn new(config: &DiskConfig) -> Self {
         Self {
             live: config.live().collect(),
+            changed: config.live().map(|_| BTreeMap::new()).collect(),
             was_live: false,
             most_paths: 0,
             removed_by_operator: HashSet::new(),
@@ -303,8 +306,21 @@ impl State {
         &self.live[usize::from(disk.0)]
     }
 
+    /// The last change of each setting of a disk that was changed, by name.
+    pub(crate) fn changed(&self, disk: DiskId) -> &BTreeMap<String, LastChange> {
+        &self.changed[usize::from(disk.0)]
+    }
+
     /// Changes these settings of a disk, and what disks over the same paths have together for all of them.
-    pub(crate) fn set_live(&mut self, disk: DiskId, live: LiveSettings) {
+    pub(crate) fn set_live(&mut self, disk: DiskId, live: LiveSettings, change: &LastChange) {
+        let before = *self.live(disk);
+        for setting in before.differing(&live) {
+            for (changed, id) in self.changed.iter_mut().zip(0..) {
+                if setting.is_of_paths() || id == disk.0 {
+                    changed.insert(setting.name().into(), change.clone());
+                }
+            }
+        }
         for (other, id) in self.live.iter_mut().zip(0..) {
             *other =
                 if id == disk.0 { live } else { LiveSettings { limits: other.limits, weight: other.weight, ..live } };

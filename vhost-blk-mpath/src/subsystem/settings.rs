@@ -1,13 +1,15 @@
 //! The settings that can be changed while I/O runs.
 
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
-use mpath_api::types::EventKind;
+use mpath_api::types::{EventKind, LastChange};
+use mpath_api_server::caller;
 use mpath_config::{HedgeSetting, LiveSettings};
 use mpath_core::DiskId;
 use reactor::IoThreadHandle;
 use tokio::sync::oneshot;
 
+use crate::events::utc;
 use crate::io_threads::tell_threads;
 use crate::subsystem::{PolicySetBy, Subsystem};
 
@@ -26,7 +28,7 @@ impl Subsystem {
         let before = *state.live(disk.id);
         let mut live = before;
         change(&mut live);
-        state.set_live(disk.id, live);
+        state.set_live(disk.id, live, &LastChange { at: utc(SystemTime::now()), source: by.into(), by: caller() });
         let LiveSettings { policy, scheduler, limits, weight, hedge, min_paths } = live;
         if policy != before.policy {
             self.event(None, EventKind::PolicySet, format!("policy set to {policy}{by}"));

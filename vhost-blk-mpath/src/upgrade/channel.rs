@@ -4,6 +4,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use mpath_api::types::Caller;
 use mpath_api_server::socket::Role;
 use mpath_config::MetricsAddress;
 use rustix::io::retry_on_intr;
@@ -45,6 +46,9 @@ pub(super) struct HandOver {
     /// The `metrics-address` of the daemon, if it has one. `None`: it is of a version that does not say.
     #[serde(default)]
     pub(super) metrics: Option<Vec<MetricsAddress>>,
+    /// Who upgrades.
+    #[serde(default)]
+    pub(super) by: Option<Caller>,
     pub(super) sockets: Vec<SocketName>,
     pub(super) is_last: bool,
 }
@@ -88,6 +92,7 @@ impl Channel {
         version: &str,
         force: bool,
         metrics: Option<MetricsAddress>,
+        by: Option<&Caller>,
         sockets: &[(SocketName, BorrowedFd<'_>)],
     ) -> io::Result<()> {
         // One message is sent even without a socket.
@@ -100,6 +105,7 @@ impl Channel {
                 version: version.into(),
                 force,
                 metrics: Some(metrics.into_iter().collect()),
+                by: by.cloned(),
                 sockets: part.iter().map(named).collect(),
                 is_last: index + 1 == count,
             };
@@ -163,11 +169,13 @@ mod tests {
                 role: Some(Role::VhostUser),
             };
             let sockets: Vec<_> = listeners.iter().enumerate().map(|(index, it)| (name(index), it.as_fd())).collect();
-            ours.send_sockets("0.1.0", true, None, &sockets).unwrap();
+            let by = Caller::new(7, Some(812));
+            ours.send_sockets("0.1.0", true, None, Some(&by), &sockets).unwrap();
             let mut received = Vec::new();
             loop {
                 let (message, descriptors): (HandOver, _) = theirs.receive().unwrap().unwrap();
                 assert_eq!((message.format, &*message.version, message.force), (FORMAT, "0.1.0", true));
+                assert_eq!(message.by, Some(by.clone()));
                 assert_eq!(message.sockets.len(), descriptors.len());
                 received.extend(message.sockets.into_iter().zip(descriptors));
                 if message.is_last {

@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use mpath_api::types::Upgrade;
-use mpath_api_server::ControlError;
+use mpath_api::types::{Caller, Upgrade};
 use mpath_api_server::socket::ListeningSocket;
+use mpath_api_server::{ControlError, caller};
 use mpath_config::{MetricsAddress, SocketPath};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::retry_on_intr;
@@ -137,8 +137,8 @@ impl Upgrader {
         if is_main_process_of_systemd() && std::env::var_os("NOTIFY_SOCKET").is_none() {
             return Err(ControlError::NoNotify);
         }
-        let (upgrader, version) = (Arc::clone(self), version.to_owned());
-        let started = spawn_blocking(move || upgrader.start(under_way, &version, sockets, force, check));
+        let (upgrader, version, by) = (Arc::clone(self), version.to_owned(), caller());
+        let started = spawn_blocking(move || upgrader.start(under_way, &version, sockets, force, by.as_ref(), check));
         started.await.unwrap_or(Err(ControlError::UpgradeBusy))
     }
 
@@ -149,6 +149,7 @@ impl Upgrader {
         version: &str,
         mut sockets: Vec<DaemonSocket>,
         force: bool,
+        by: Option<&Caller>,
         check: impl Fn() -> Result<(), ControlError>,
     ) -> Result<Upgrade, ControlError> {
         for (path, api) in &self.apis {
@@ -158,7 +159,7 @@ impl Upgrader {
         let mut candidate = self.spawn()?;
         let is_ending = || self.is_ending.load(Ordering::SeqCst);
         let answer = candidate
-            .pass(version, &sockets, &self.activation_sockets, self.metrics, force)
+            .pass(version, &sockets, &self.activation_sockets, self.metrics, force, by)
             .and_then(|()| candidate.answer(is_ending));
         if is_ending() {
             // Dropping the candidate ends it.
@@ -209,6 +210,7 @@ impl Candidate {
         activation_sockets: &ActivationSockets,
         metrics: Option<MetricsAddress>,
         force: bool,
+        by: Option<&Caller>,
     ) -> io::Result<()> {
         let own = sockets.iter().filter(|of| of.socket.file_identity().is_some());
         let own = own.map(|DaemonSocket { path, socket, in_use_by }| {
@@ -221,7 +223,7 @@ impl Candidate {
         let passed = passed.map(|(path, socket)| {
             (SocketName { path: path.into(), file: None, in_use_by: user(path), role: None }, socket.as_fd())
         });
-        self.channel().send_sockets(version, force, metrics, &own.chain(passed).collect::<Vec<_>>())
+        self.channel().send_sockets(version, force, metrics, by, &own.chain(passed).collect::<Vec<_>>())
     }
 
     /// Waits for the answer of the process. `None` if it has ended.

@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::time::{Duration, Instant};
 
+use mpath_api::types::Caller;
 use mpath_api_server::{MetricsBindError, MetricsServer};
 use mpath_config::MetricsAddress;
 use tokio::net::UnixStream;
@@ -42,6 +43,8 @@ pub(crate) struct Predecessor {
     channel: Channel,
     pub(crate) version: String,
     pub(crate) force: bool,
+    /// Who upgrades.
+    pub(crate) by: Option<Caller>,
     /// Its `metrics-address`. `None`: it does not say.
     metrics: Option<Vec<MetricsAddress>>,
     has_answered: bool,
@@ -54,7 +57,7 @@ impl Predecessor {
         let channel = Channel::from(io::stdin().as_fd().try_clone_to_owned()?);
         let (mut taken, mut next) = (Vec::new(), receive(&channel)?);
         loop {
-            let (HandOver { format, version, force, metrics, sockets, is_last }, descriptors) = next;
+            let (HandOver { format, version, force, metrics, by, sockets, is_last }, descriptors) = next;
             if format != FORMAT {
                 let error = TakeOverError::Format { found: format };
                 let _ = channel.send(&Answer::Failed { reason: error.to_string() }, &[]);
@@ -72,7 +75,7 @@ impl Predecessor {
                 listener: descriptor.into(),
             }));
             if is_last {
-                return Ok((Self { channel, version, force, metrics, has_answered: false }, taken));
+                return Ok((Self { channel, version, force, by, metrics, has_answered: false }, taken));
             }
             next = receive(&channel)?;
         }

@@ -205,9 +205,17 @@ fn a_daemon_goes_on_if_the_next_one_cannot_serve() {
     drop(other);
     fs::rename(&moved, &socket).unwrap();
     let version = daemon.status().version;
+    let before = daemon.api.events(0).unwrap();
     let next = NextDaemon::of(&daemon);
-    assert_eq!(of_the_daemon(&daemon), [(EventKind::Upgraded, format!("took over from version {version}"))]);
     let takes_over = format!("process {} with version {version} takes over", next.0);
+    let events = of_the_daemon(&daemon);
+    let [.., begun, takes, took] = &events[..] else { panic!("{events:?}") };
+    assert_eq!((begun.0, takes), (EventKind::UpgradeBegun, &(EventKind::Upgraded, takes_over.clone())));
+    assert_eq!(took, &(EventKind::Upgraded, format!("took over from version {version}")));
+    let after = daemon.api.events(0).unwrap();
+    assert_eq!((&after.boot_id, &after.events[..before.events.len()]), (&before.boot_id, &before.events[..]));
+    let by = after.events.iter().filter(|event| event.kind == EventKind::Upgraded).map(|event| event.by.as_ref()?.pid);
+    assert_eq!(by.collect::<Vec<_>>(), [Some(std::process::id()); 2]);
     assert!(daemon.log().contains(&takes_over), "{}", daemon.log());
     next.end();
     assert!(!socket.exists());

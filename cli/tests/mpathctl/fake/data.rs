@@ -1,5 +1,7 @@
 //! The paths, virtqueues and discovery controllers of the fake daemon.
 
+use std::collections::BTreeMap;
+
 use mpath_api::types::{
     AnaState, Condition, ConditionReason, Connection, Controller, DiscoveryController, DiscoveryState, Disk,
     DiskFences, DiskHealth, DiskState, EventPath, FenceLift, FenceWaits, GuestFigures, GuestIo, GuestOperation,
@@ -83,6 +85,7 @@ pub(super) fn disk(name: &str) -> Disk {
         guest: GuestFigures::default(),
         hedge: HedgeStatus::default(),
         min_paths: MinPaths::Auto,
+        changed: BTreeMap::new(),
         path_counts: PathCounts { total: 1, expected: 1, usable: 1, missing: 0 },
     }
 }

@@ -15,7 +15,7 @@ use mpath_api::PRODUCT;
 use mpath_api::types::ErrorCode;
 use tokio::time::timeout;
 
-use super::caller::caller;
+use super::caller::{caller, look_up};
 use super::connections::Busy;
 use super::error::{ApiError, ControlError};
 use super::events::Places;
@@ -28,6 +28,7 @@ pub(super) fn bounded(routes: Router, limits: Limits, version: Option<&str>, is_
     routes
         .fallback(unknown_route)
         .method_not_allowed_fallback(method_not_allowed)
+        .layer(from_fn(look_up))
         .layer(from_fn_with_state(is_read_only, refuse_changes))
         .layer(from_fn_with_state(limits, bound_request))
         .layer(Extension(Places::new(limits.followers, limits.stall)))

@@ -4,8 +4,13 @@
 
 use std::future::Future;
 
+use axum::extract::Request;
+use axum::middleware::Next;
+use axum::response::Response;
 use mpath_api::types::Caller;
 use tokio::net::UnixStream;
+
+use super::process;
 
 tokio::task_local! {
     static CALLER: Option<Caller>;
@@ -16,7 +21,7 @@ tokio::task_local! {
 /// A task that a request starts has no caller by itself: see [`on_behalf_of`].
 #[must_use]
 pub fn caller() -> Option<Caller> {
-    CALLER.try_with(|caller| *caller).ok().flatten()
+    CALLER.try_with(Clone::clone).ok().flatten()
 }
 
 /// Carries out work for a client, so that [`caller`] names the client.
@@ -34,5 +39,15 @@ pub(super) fn peer(stream: &UnixStream) -> Option<Caller> {
     let peer = stream.peer_cred().ok()?;
     // The kernel says 0 for a process in another PID namespace.
     let pid = peer.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid > 0);
-    Some(Caller { uid: peer.uid(), pid })
+    Some(Caller::new(peer.uid(), pid))
+}
+
+/// Looks the client's process up for a request that may change something. The client waits for its answer, so the process is usually there.
+pub(super) async fn look_up(request: Request, next: Next) -> Response {
+    match caller() {
+        Some(known) if !request.method().is_safe() => {
+            on_behalf_of(Some(process::describe(known).await), next.run(request)).await
+        }
+        _ => next.run(request).await,
+    }
 }

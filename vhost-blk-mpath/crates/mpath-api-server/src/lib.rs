@@ -19,6 +19,7 @@ mod metrics;
 mod metrics_server;
 mod paths;
 mod policies;
+mod process;
 mod request;
 mod routes;
 mod scheduling;

@@ -178,9 +178,9 @@ async fn set_injection<C: Control>(
     let mut paths = changeable(&*control, &wanted.path, wanted.disk).await?;
     let time = wanted.for_ms.map(InjectedMilliseconds::duration);
     control.set_injection(&refs(&paths), wanted.injection, time).await?;
-    let set = InjectionInForce { injection: wanted.injection, ends_in_ms: wanted.for_ms.map(Into::into) };
+    let (injection, ends_in_ms) = (wanted.injection, wanted.for_ms.map(Into::into));
     for path in &mut paths {
-        path.injections = vec![set];
+        path.injections = vec![InjectionInForce { injection, ends_in_ms, changed: None }];
     }
     Ok(Json(paths.into_iter().flat_map(injected).collect()))
 }

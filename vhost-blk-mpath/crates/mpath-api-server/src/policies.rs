@@ -6,6 +6,7 @@ use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use mpath_api::types::{Disk, OpStats, Parameter, Path, PathView, Policy, PolicyDetail, PolicyInForce};
+use mpath_config::LiveSetting;
 use mpath_core::{PolicyKind, PolicySpec};
 
 use super::Control;
@@ -43,10 +44,11 @@ async fn policy_detail<C: Control>(
 ) -> Answer<Vec<PolicyDetail>> {
     let disk = owner(&*control, query(disk)?.disk);
     let paths = paths_of(&*control, disk.clone()).await?;
-    let detail = |Disk { name, policy, .. }| PolicyDetail {
-        policies: PolicyInForce::of(&policy),
-        paths: views(&paths.iter().filter(|path| path.disk == name).collect::<Vec<_>>()),
-        disk: name,
+    let detail = |disk: Disk| PolicyDetail {
+        policies: PolicyInForce::of(&disk.policy),
+        changed: disk.last_change(LiveSetting::Policy).cloned(),
+        paths: views(&paths.iter().filter(|path| path.disk == disk.name).collect::<Vec<_>>()),
+        disk: disk.name,
     };
     Ok(Json(of_disks_with_paths(control.status().await?.disks, disk)?.into_iter().map(detail).collect()))
 }

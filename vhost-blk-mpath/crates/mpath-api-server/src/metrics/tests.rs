@@ -110,8 +110,11 @@ pub(crate) fn one() -> Known {
         connection(1, vec![subflow(50_001, 20)]),
         connection(2, vec![]),
     ];
-    path.injections =
-        vec![InjectionInForce { injection: Injection::latency(30_000.try_into().unwrap()), ends_in_ms: None }];
+    path.injections = vec![InjectionInForce {
+        injection: Injection::latency(30_000.try_into().unwrap()),
+        ends_in_ms: None,
+        changed: None,
+    }];
     path.read = OpStats {
         ios: 1000,
         bytes: 4_096_000,

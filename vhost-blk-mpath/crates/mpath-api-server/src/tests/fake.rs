@@ -1,5 +1,6 @@
 //! Disks that are made up.
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -173,6 +174,7 @@ impl Control for Fake {
                 ..HedgeStatus::default()
             },
             min_paths: MinPaths::Auto,
+            changed: BTreeMap::new(),
             path_counts: PathCounts { total: 2, expected: 2, usable: 2, missing: 0 },
             health: healthy(),
         };
@@ -242,6 +244,7 @@ impl Control for Fake {
         for disk in disks {
             change(&mut self.live.lock().unwrap()[disk_index(disk)?]);
         }
+        *self.caller.lock().unwrap() = caller();
         Ok(())
     }
 
@@ -264,7 +267,8 @@ impl Control for Fake {
             let mut all = self.injections.lock().unwrap();
             let of_path = &mut all[disk_index(&path.disk)?][usize::from(path.index)];
             of_path.retain(|other| !injection.replaces(&other.injection));
-            of_path.push(InjectionInForce { injection, ends_in_ms: time.map(|time| time.as_millis() as u64) });
+            let ends_in_ms = time.map(|time| time.as_millis() as u64);
+            of_path.push(InjectionInForce { injection, ends_in_ms, changed: None });
         }
         Ok(())
     }
@@ -410,7 +414,7 @@ impl Control for Fake {
             disk: Some("a".into()),
             path: Some(EventPath { index: 0, address: "tcp://127.0.0.1:4420".parse().unwrap() }),
             message: "path down".into(),
-            by: Some(Caller { uid: 1, pid: None }),
+            by: Some(Caller::new(1, None)),
             repeated: 0,
         };
         Events { boot_id: "boot".into(), events: (after.min(last) + 1..=last).map(event).collect(), lost: 0, last }

@@ -346,12 +346,17 @@ fn fences_are_shown_and_cleared() {
 }
 
 #[test]
-fn a_request_knows_its_client() {
+fn a_request_knows_its_client_and_a_change_its_process_too() {
     let server = Running::start(Limits::default());
+    let caller = || server.control.caller.lock().unwrap().take().unwrap();
     server.client().events(0).unwrap();
-    let caller = server.control.caller.lock().unwrap().take().unwrap();
     let uid = std::fs::metadata(server.path()).unwrap().uid();
-    assert_eq!(caller, Caller { uid, pid: Some(std::process::id()) });
+    let known = Caller::new(uid, Some(std::process::id()));
+    assert_eq!(caller(), known);
+    server.set(&json!({"policy": {"name": "numa"}}), "policy");
+    let changed = caller();
+    assert!(changed.command.is_some(), "{changed:?}");
+    assert_eq!(Caller { login_uid: None, command: None, unit: None, ..changed }, known);
 }
 
 #[test]

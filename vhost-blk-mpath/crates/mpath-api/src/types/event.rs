@@ -5,6 +5,7 @@
 use std::fmt;
 
 use mpath_config::PathAddress;
+use mpath_core::words;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -12,7 +13,8 @@ use utoipa::ToSchema;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Events {
-    /// A random UUID of this run of the daemon. Numbers of events count from 1 in each run.
+    /// A random UUID of this count of numbers. It stays after an end in order, when the next daemon has the events and numbers go on.
+    /// After a kill it is another one: numbers may have been given twice, so ask for all events.
     pub boot_id: String,
     /// Events after SEQ that the daemon still keeps.
     pub events: Vec<Event>,
@@ -26,7 +28,7 @@ pub struct Events {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Event {
-    /// The event's number: 1, 2, 3, … since the daemon started.
+    /// The event's number: 1, 2, 3, …
     pub seq: u64,
     /// The time, by the host's clock: UTC, RFC 3339 with milliseconds.
     pub time: String,
@@ -55,20 +57,49 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// A client of the API, as the kernel knew it when it connected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+/// A client of the API, as the kernel knew it when it connected, and its process at its request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Caller {
     /// The user id.
     pub uid: u32,
+    /// The user who logged in, which `sudo` keeps (`/proc/PID/loginuid`). Left out without a login, and if the daemon cannot read it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub login_uid: Option<u32>,
     /// The process id. `null` if the process is in another PID namespace.
     pub pid: Option<u32>,
+    /// The program and its arguments, 256 bytes at most. Left out if the daemon cannot read it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// The systemd service or scope of the process. Left out if there is none, and if the daemon cannot read it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unit: Option<String>,
+}
+
+impl Caller {
+    /// A client of whose process nothing is known.
+    #[must_use]
+    pub fn new(uid: u32, pid: Option<u32>) -> Self {
+        Self { uid, login_uid: None, pid, command: None, unit: None }
+    }
+
+    /// The name of the program, without its directory and arguments.
+    #[must_use]
+    pub fn program(&self) -> Option<&str> {
+        self.command.as_ref()?.split(' ').next()?.rsplit('/').next().filter(|name| !name.is_empty())
+    }
 }
 
 impl fmt::Display for Caller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "uid {}", self.uid)?;
-        self.pid.map_or(Ok(()), |pid| write!(f, ", pid {pid}"))
+        if let Some(login) = self.login_uid.filter(|login| *login != self.uid) {
+            write!(f, " (login {login})")?;
+        }
+        if let Some(pid) = self.pid {
+            write!(f, ", pid {pid}")?;
+        }
+        self.program().map_or(Ok(()), |program| write!(f, " {program}"))
     }
 }
 
@@ -192,6 +223,10 @@ pub enum EventKind {
     FrontEndDisconnected,
     /// Front-ends leave one after the other before they start a virtqueue.
     FrontEndFlapping,
+    /// The daemon has started, and the events before are those of another one.
+    Restarted,
+    /// The file of a socket is gone or is another one, so no client can connect.
+    SocketLost,
     /// An operator has begun an upgrade of the daemon.
     UpgradeBegun,
     /// The new process of an upgrade does not take over. The daemon goes on.
@@ -207,16 +242,17 @@ pub enum EventKind {
     Other,
 }
 
-/// How serious an event is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Severity {
-    /// A change.
-    Info,
-    /// A problem that the guest need not notice.
-    Warning,
-    /// The guest notices: it got an error, or its requests wait.
-    Error,
+words! {
+    /// How serious an event is.
+    #[derive(PartialOrd, Ord)]
+    Severity as "Severity", "severity", {
+        /// A change.
+        Info = "info",
+        /// A problem that the guest need not notice.
+        Warning = "warning",
+        /// The guest notices: it got an error, or its requests wait.
+        Error = "error",
+    }
 }
 
 impl EventKind {
@@ -241,6 +277,7 @@ impl EventKind {
             | Self::MediumError
             | Self::HostStalled
             | Self::FrontEndFlapping
+            | Self::SocketLost
             | Self::UpgradeFailed
             | Self::ConfigNotReloaded => Severity::Warning,
             _ => Severity::Info,
@@ -303,6 +340,8 @@ impl fmt::Display for EventKind {
             Self::FrontEndConnected => "front-end-connected",
             Self::FrontEndDisconnected => "front-end-disconnected",
             Self::FrontEndFlapping => "front-end-flapping",
+            Self::Restarted => "restarted",
+            Self::SocketLost => "socket-lost",
             Self::UpgradeBegun => "upgrade-begun",
             Self::UpgradeFailed => "upgrade-failed",
             Self::Upgraded => "upgraded",
@@ -316,6 +355,20 @@ impl fmt::Display for EventKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_client_is_named_in_a_few_words() {
+        let command = Some("/usr/bin/mpathctl policy set bdp".into());
+        let unit = Some("session-3.scope".into());
+        let caller = Caller { uid: 0, login_uid: Some(1000), pid: Some(812), command, unit };
+        assert_eq!(caller.to_string(), "uid 0 (login 1000), pid 812 mpathctl");
+        let same = Caller { login_uid: Some(0), command: Some("bin/ x".into()), ..caller.clone() };
+        assert_eq!(same.to_string(), "uid 0, pid 812");
+        let unknown = Caller::new(7, None);
+        assert_eq!(unknown.to_string(), "uid 7");
+        assert_eq!(serde_json::to_string(&unknown).unwrap(), r#"{"uid":7,"pid":null}"#);
+        assert_eq!(serde_json::from_str::<Caller>(r#"{"uid":7,"pid":null,"more":1}"#).unwrap(), unknown);
+    }
 
     #[test]
     fn kinds_are_shown_as_they_travel_and_later_ones_are_understood() {
@@ -350,6 +403,8 @@ mod tests {
             EventKind::DiskNotAdded,
             EventKind::DiskRemove,
             EventKind::DiskRemoved,
+            EventKind::Restarted,
+            EventKind::SocketLost,
             EventKind::UpgradeBegun,
             EventKind::UpgradeFailed,
             EventKind::Upgraded,

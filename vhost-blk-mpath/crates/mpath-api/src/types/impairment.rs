@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::ToSchema;
 
+use super::LastChange;
+
 words! {
     /// The status of failed requests.
     #[derive(Default)]
@@ -174,7 +176,7 @@ pub struct Injection {
 }
 
 /// An injection in force on a path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct InjectionInForce {
     /// The injection.
@@ -183,6 +185,9 @@ pub struct InjectionInForce {
     /// The time until the injection ends by itself. Left out if it stays until it is cleared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends_in_ms: Option<u64>,
+    /// Who has set the injection, and when. Left out in the answer to `PUT`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed: Option<LastChange>,
 }
 
 /// Why settings are no injection.

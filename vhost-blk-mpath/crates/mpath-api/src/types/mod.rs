@@ -20,6 +20,7 @@ mod health;
 mod hedge;
 mod impairment;
 mod injection;
+mod last_change;
 mod latency;
 mod parameter;
 mod paths;
@@ -29,10 +30,11 @@ mod scheduler;
 mod slow;
 mod upgrade;
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use mpath_config::address::Transport;
-use mpath_config::{MinPaths, PathAddress};
+use mpath_config::{LiveSetting, MinPaths, PathAddress};
 pub use mpath_config::{SetLimits, SetPolicy, SetScheduler, SetSettings};
 pub use mpath_core::{
     AnaState, Direction, Distribution, FlushTarget, OpClass, Opinion, PathId, Stages, WaitCause, Waiting,
@@ -57,6 +59,7 @@ pub use self::impairment::{
     InjectionInForce,
 };
 pub use self::injection::{InjectedPath, PathSelector, PathSelectorError, SetInjection};
+pub use self::last_change::{ChangeSource, LastChange};
 pub use self::latency::{Latency, TimeHistogram};
 pub use self::parameter::Parameter;
 pub use self::paths::{ActOnPaths, AddPath, Controller, Origin, PathAction, PathWindow, WaitsFor};
@@ -157,8 +160,19 @@ pub struct Disk {
     /// The paths that the disk is to have.
     #[serde(default)]
     pub min_paths: MinPaths,
+    /// The last change of each setting that was changed since the daemon started, by the setting's name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub changed: BTreeMap<String, LastChange>,
     /// Numbers of paths, which may be another disk's.
     pub path_counts: PathCounts,
+}
+
+impl Disk {
+    /// The last change of a setting. `None` if it was not changed since the daemon started.
+    #[must_use]
+    pub fn last_change(&self, setting: LiveSetting) -> Option<&LastChange> {
+        self.changed.get(setting.name())
+    }
 }
 
 /// An I/O thread since its start.

@@ -5,7 +5,7 @@ use mpath_core::{ClassPolicies, PolicyKind, PolicySpec};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Parameter, PathState};
+use super::{LastChange, Parameter, PathState};
 
 /// `GET /v1/policies`: one policy that this daemon has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -31,6 +31,9 @@ pub struct PolicyDetail {
     pub disk: String,
     /// The policy of all requests, or the policy of reads and the policy of the others.
     pub policies: Vec<PolicyInForce>,
+    /// The last change of the policy. Left out if it is that of the daemon's start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed: Option<LastChange>,
     /// The estimates of the disk's paths, by class and path.
     pub paths: Vec<PathView>,
 }

@@ -87,6 +87,15 @@ pub struct LiveSettings {
 }
 
 impl LiveSettings {
+    /// The settings whose values differ from those of `other`.
+    pub fn differing(&self, other: &Self) -> impl Iterator<Item = LiveSetting> {
+        LiveSetting::ALL.into_iter().filter(|setting| {
+            let mut with = *self;
+            with.copy(setting.name(), other);
+            with != *self
+        })
+    }
+
     /// Takes the value of the setting of this name from `other`.
     pub fn copy(&mut self, setting: &str, other: &Self) {
         match LiveSetting::ALL.into_iter().find(|live| live.name() == setting) {
@@ -344,6 +353,7 @@ mod tests {
             let mut expected = values(&before);
             expected[at].clone_from(&values(&wanted)[at]);
             assert_eq!(values(&after), expected, "{setting:?}");
+            assert_eq!(before.differing(&after).collect::<Vec<_>>(), [setting]);
         }
     }
 }
