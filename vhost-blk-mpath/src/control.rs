@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
+use mpath_api::HISTORY_MINUTES_MAX;
 use mpath_api::types::{
-    self, ClearedFences, DiskFences, DiskState, EventKind, Events, FenceWaits, GuestFigures, HedgeStatus, LimitStatus,
-    MovedRequests, OpStats, Origin, PathAction, PathSharer, PathState, PathWindow, Reload, RemovedDisk,
-    SchedulerDetail, SlowRequest, Status, TimeHistogram, Upgrade, WaitsFor,
+    self, ClearedFences, DiskFences, DiskState, EventKind, Events, FenceWaits, GuestFigures, HedgeStatus,
+    HistoryMinute, LimitStatus, MovedRequests, OpStats, Origin, PathAction, PathSharer, PathState, PathWindow, Reload,
+    RemovedDisk, SchedulerDetail, SlowRequest, Status, TimeHistogram, Upgrade, WaitsFor,
 };
 use mpath_api_server::{AddPathError, Control, ControlError, DiskRef, PathRef};
 use mpath_config::{DiskConfig, LiveSettings, PathAddress, WaitFor, similar_name};
@@ -15,6 +16,7 @@ use mpath_core::{DiskId, GroupStats, HedgeCounts, HostStats, OpClass, PathId, Pa
 use mpath_lifecycle::NamespaceStatus;
 use reactor::IoThreadHandle;
 use tokio::sync::oneshot;
+use tokio::task::spawn_blocking;
 
 use crate::configuration::Configuration;
 use crate::configuration::reload::{ReloadBy, ReloadOptions, reload};
@@ -26,6 +28,7 @@ use crate::open_files;
 use crate::path::actions;
 use crate::service::Service;
 use crate::service::disks::Disks;
+use crate::service::history::History;
 use crate::subsystem::path_injection::PathInjection;
 use crate::subsystem::path_status::PathStatus;
 use crate::subsystem::{PolicySetBy, Subsystem};
@@ -42,6 +45,7 @@ pub(crate) struct Daemon {
     pub(crate) upgrader: Arc<Upgrader>,
     pub(crate) configuration: Arc<Configuration>,
     pub(crate) wait_for: WaitFor,
+    pub(crate) history: Arc<History>,
     /// The daemon has reported that it is ready.
     pub(crate) is_ready: AtomicBool,
 }
@@ -336,6 +340,28 @@ impl Control for Daemon {
     async fn explain(&self, disk: &str) -> Result<Vec<types::ThreadExplanation>, ControlError> {
         let (subsystem, disk) = self.disk(disk)?;
         diagnostics::explain(&subsystem, disk).await
+    }
+
+    async fn history(
+        &self,
+        disk: &str,
+        from: SystemTime,
+        until: SystemTime,
+    ) -> Result<Vec<HistoryMinute>, ControlError> {
+        let (subsystem, id) = self.disk(disk)?;
+        let file = Arc::clone(subsystem.records.history(usize::from(id.0)));
+        let unreadable = |reason| {
+            let file = file.path().display().to_string();
+            ControlError::HistoryUnreadable { disk: disk.into(), file, reason }
+        };
+        let reading = Arc::clone(&file);
+        let read = move || reading.read(&utc(from), &utc(until), HISTORY_MINUTES_MAX);
+        let read = spawn_blocking(read).await.map_err(|failed| unreadable(failed.to_string()))?;
+        let mut minutes = read.map_err(|error| unreadable(error.to_string()))?;
+        let present = self.history.present(&subsystem, id).await;
+        minutes.extend(present.filter(|minute| utc(from) <= minute.began && minute.began <= utc(until)));
+        minutes.drain(..minutes.len().saturating_sub(HISTORY_MINUTES_MAX));
+        Ok(minutes)
     }
 
     async fn slow(&self) -> Result<Vec<SlowRequest>, ControlError> {

@@ -33,6 +33,7 @@ use crate::metrics::Metrics;
 use crate::open_files::{self, OpenFilesError};
 use crate::saved_events;
 use crate::service::disks::Disks;
+use crate::service::history::History;
 use crate::service::start_error::StartError;
 use crate::service::{DiskSockets, StartingService};
 use crate::service::{connection_watch, health_watch, socket_watch};
@@ -213,6 +214,7 @@ async fn serve(
         events: Arc::clone(&events),
         writers: Arc::default(),
     };
+    let history_bytes_max = config.history_size.get().into();
     let starting = config.disks.into_iter().zip(sockets).map(|(disk, sockets)| StartingService::open(disk, sockets));
     let starting = starting.collect::<Result<Vec<_>, _>>()?;
     activation_sockets.remove_untaken();
@@ -225,9 +227,13 @@ async fn serve(
     let sockets = tokio::spawn(socket_watch::watch(Arc::clone(&disks), apis));
     let (events_end, events_ends) = oneshot::channel();
     let saving = tokio::spawn(saved_events::keep_saved(events, state, events_ends));
+    let (history_ends, history_ended) = oneshot::channel::<()>();
+    let history = Arc::new(History::new(Arc::clone(&disks), history_bytes_max));
+    let keeping = tokio::spawn(Arc::clone(&history).run(async { drop(history_ended.await) }));
     tokio::spawn(log_limit::report());
     let is_ready = AtomicBool::new(false);
-    let daemon = Arc::new(Daemon { disks: Arc::clone(&disks), started, upgrader, configuration, wait_for, is_ready });
+    let daemon =
+        Arc::new(Daemon { disks: Arc::clone(&disks), started, upgrader, configuration, wait_for, is_ready, history });
     let result = match begun {
         Ok(()) => Box::pin(serve_api(&daemon, servers, metrics, reload, is_random_host, ending())).await,
         Err(error) => Err(error.into()),
@@ -236,6 +242,9 @@ async fn serve(
     // From now on paths and front-ends end by order, which is no trouble to report.
     health.abort();
     sockets.abort();
+    drop(history_ends);
+    // A task that panicked has ended as well.
+    let _ = timeout(BLOCKED_MAX, keeping).await;
     disks.end_all().await;
     shutdown.send_replace(true);
     // A task that panicked has ended as well.

@@ -8,6 +8,8 @@ mod explain;
 mod fence;
 mod health;
 mod hedge;
+mod history;
+mod history_picture;
 mod inject;
 mod last_change;
 mod limit;
@@ -69,6 +71,12 @@ pub(crate) enum Command {
     /// At most 16 of each 10 s and I/O thread are kept. STAGES are those that took at least a hundredth of the time, the longest first.
     /// PATHS are all paths that got the request. TRIES are attempts.
     Slow(slow::Command),
+    /// Show the last two days of a disk, minute by minute: what its guest felt, and whose fault it was
+    ///
+    /// The daemon keeps the minutes in a file next to the disk's socket, also over restarts and upgrades. A minute without requests is
+    /// left out. LONG REQUESTS has the stages of requests of 10 ms and more. HOST is the time for which the host did not run the I/O
+    /// threads.
+    History(history::Command),
     /// Say in a line whether all is well, for monitors: exit code 0 ok, 1 degraded, 2 worse, 3 no daemon
     ///
     /// Worse are the conditions waiting, held and failing. A disk without a front-end is as good as its paths.
@@ -138,6 +146,7 @@ impl Command {
             Self::Explain(command) => command.run(client, output),
             Self::Upgrade(command) => command.run(client, output),
             Self::Slow(command) => command.run(client, output),
+            Self::History(command) => command.run(client, output),
             Self::Health(command) => command.run(client, output),
         }
     }

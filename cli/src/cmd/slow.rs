@@ -34,7 +34,7 @@ impl Command {
     }
 }
 
-fn by_time(slow: &[SlowRequest]) -> Table {
+pub(super) fn by_time(slow: &[SlowRequest]) -> Table {
     let columns = [
         Column::Text("ENDED"),
         Column::Text("DISK"),

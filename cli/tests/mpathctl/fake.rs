@@ -5,13 +5,14 @@ mod diagnostics;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use mpath_api::types::{
     AnaState, Caller, ClearedFence, ClearedFences, Condition, Configuration, Disk, DiskFences, DiskHealth, DiskState,
     Event, EventKind, EventPath, Events, FenceWaits, GuestErrorCount, GuestErrorReason, GuestFigures, GuestOperation,
-    HedgeStatus, Injection, InjectionInForce, MovedRequests, Origin, Path, PathAction, PathCounts, PathSharer,
-    PathState, Reload, RemovedDisk, SchedulerDetail, SlowRequest, Status, ThreadExplanation, Upgrade, WaitsFor,
+    HedgeStatus, HistoryMinute, Injection, InjectionInForce, MovedRequests, Origin, Path, PathAction, PathCounts,
+    PathSharer, PathState, Reload, RemovedDisk, SchedulerDetail, SlowRequest, Status, ThreadExplanation, Upgrade,
+    WaitsFor,
 };
 use mpath_api_server::{AddPathError, Control, ControlError, DiskRef, PathRef, RemovePathError};
 use mpath_config::{
@@ -359,6 +360,14 @@ impl Control for Fake {
 
     async fn explain(&self, disk: &str) -> Result<Vec<ThreadExplanation>, ControlError> {
         Ok(if disk == "disk0" { diagnostics::explained(&self.paths.lock().unwrap()) } else { vec![] })
+    }
+
+    async fn history(&self, _: &str, from: SystemTime, until: SystemTime) -> Result<Vec<HistoryMinute>, ControlError> {
+        let is_within = |minute: &HistoryMinute| {
+            let began = humantime::parse_rfc3339(&minute.began).unwrap();
+            from <= began && began <= until
+        };
+        Ok(diagnostics::history().into_iter().filter(is_within).collect())
     }
 
     async fn slow(&self) -> Result<Vec<SlowRequest>, ControlError> {

@@ -10,6 +10,7 @@ mod disks;
 mod docs;
 mod events;
 mod fake;
+mod history;
 mod paths;
 mod screen;
 mod settings;

@@ -21,6 +21,7 @@ use mpath_lifecycle::{
 use uuid::Uuid;
 
 use crate::disk_files::file::{self, with_suffix};
+use crate::disk_files::history_file::HistoryFile;
 use crate::disk_files::lock::{Lock, LockError};
 use crate::disk_files::shown_disk::ShownDiskFile;
 use crate::disk_files::state_file::StateFile;
@@ -44,6 +45,7 @@ pub(crate) struct FenceRecord {
     shown: Arc<ShownDiskFile>,
     /// Hints for the next daemon, in a file of their own.
     state: Arc<StateFile>,
+    history: Arc<HistoryFile>,
     /// `None` after the end, when nothing more is written.
     kept: Arc<Mutex<Option<OpenRecord>>>,
 }
@@ -191,6 +193,11 @@ impl FenceRecords {
         &self.0[disk].state
     }
 
+    /// The history of the disk at this position.
+    pub(crate) fn history(&self, disk: usize) -> &Arc<HistoryFile> {
+        &self.0[disk].history
+    }
+
     /// Removes the files of the disk at this position that describe it, because the disk is removed. Blocks.
     pub(crate) fn forget_files(&self, disk: usize) {
         self.0[disk].shown.forget();
@@ -242,8 +249,9 @@ impl FenceRecord {
         let kept = Arc::new(Mutex::new(Some(OpenRecord { record, is_named, _lock: lock })));
         let shown = Arc::new(ShownDiskFile::open(with_suffix(socket, ".shown")));
         let state = Arc::new(StateFile::open(socket));
+        let history = Arc::new(HistoryFile::new(socket));
         let (daemon_run, namespace, voided) = (daemon_run.clone(), Arc::default(), Arc::default());
-        Ok((Self { file, daemon_run, found, voided, namespace, shown, state, kept }, fence))
+        Ok((Self { file, daemon_run, found, voided, namespace, shown, state, history, kept }, fence))
     }
 
     /// Records an association durably.

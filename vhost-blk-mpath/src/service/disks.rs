@@ -323,7 +323,13 @@ impl Disks {
         let records = service.subsystem.records.clone();
         let count = service.subsystem.disks.len();
         // A panic was reported already.
-        let _ = spawn_blocking(move || (0..count).for_each(|disk| records.forget_files(disk))).await;
+        let forget = move || {
+            for disk in 0..count {
+                records.forget_files(disk);
+                records.history(disk).forget();
+            }
+        };
+        let _ = spawn_blocking(forget).await;
     }
 
     /// Reports a removed disk, and how long its writes may still be executed.

@@ -9,6 +9,7 @@ pub(crate) mod connection_watch;
 pub(crate) mod disks;
 mod first_attempts;
 pub(crate) mod health_watch;
+pub(crate) mod history;
 mod opening;
 pub(crate) mod socket_watch;
 pub(crate) mod start_error;

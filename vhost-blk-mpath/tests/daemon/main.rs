@@ -24,6 +24,7 @@ mod grey_paths;
 mod guest;
 mod health;
 mod hedge;
+mod history;
 mod hostile_guest;
 mod inherited_fence;
 mod injection;

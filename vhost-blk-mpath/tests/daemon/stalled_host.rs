@@ -2,11 +2,11 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use std::{fs, thread};
 
 use mpath_api::client::Client;
-use mpath_api::types::{Condition, Event, EventKind, SlowRequest};
+use mpath_api::types::{Condition, Event, EventKind, HistoryMinute, SlowRequest};
 use rustix::process::{Pid, Signal, kill_process};
 use vublk_bench::request::{Kind, Request, Status};
 
@@ -83,6 +83,13 @@ impl Reads {
         let of_host = |of: &&SlowRequest| of.longest == "host" && of.stages.host.as_micros() * 2 > of.total_us.into();
         let stalled = slow.iter().filter(|of| of.total_us > 200_000);
         assert!(stalled.filter(of_host).count() > 0, "{slow:?}");
+        let from = SystemTime::now() - Duration::from_secs(180);
+        eventually("the history says so", || {
+            let minutes = self.daemon.api.history("disk0", from, SystemTime::now()).unwrap();
+            let stalled_ms: u64 = minutes.iter().map(|minute| minute.host_stalled_ms).sum();
+            let of_host = |minute: &HistoryMinute| minute.slowest.as_ref().is_some_and(|of| of.longest == "host");
+            stalled_ms >= 400 && minutes.iter().any(of_host)
+        });
         eventually("an event tells", || !events(&self.daemon, EventKind::HostStalled).is_empty());
         for kind in [EventKind::PathLost, EventKind::DiskWaiting] {
             assert_eq!(events(&self.daemon, kind), []);

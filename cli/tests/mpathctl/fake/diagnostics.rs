@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use mpath_api::types::{
-    Decision, ExplainedPath, FlushTarget, GuestErrorReason, GuestOperation, NextRequest, Opinion, Path, PathId,
-    PathReason, PathState, SlowRequest, Stages, ThreadExplanation, WaitCause, Waiting,
+    ClassFigures, Decision, ExplainedPath, FlushTarget, GuestErrorReason, GuestOperation, HistoryMinute, MinuteFigures,
+    NextRequest, Opinion, Path, PathId, PathMinute, PathReason, PathState, SlowRequest, Stages, ThreadExplanation,
+    WaitCause, Waiting,
 };
 
 /// A thread with two virtqueues of `disk0`: reads go to the live path, and a write waits for the limits and for room.
@@ -107,4 +108,27 @@ pub(super) fn slow() -> Vec<SlowRequest> {
         ..injected.clone()
     };
     vec![injected, failed]
+}
+
+/// Two minutes: the host stood still in the second one.
+pub(super) fn history() -> Vec<HistoryMinute> {
+    let figures = |ios, p50_us| Some(MinuteFigures { ios, p50_us, p99_us: p50_us * 4, max_us: p50_us * 50 });
+    let io = |p50_us| ClassFigures { read: figures(120_000, p50_us), write: figures(6_000, 2 * p50_us), other: None };
+    let path = |index, p50_us| {
+        let address = format!("tcp://192.0.2.{}:4420", index + 1);
+        PathMinute { index, address, io: io(p50_us) }
+    };
+    let minute = |began: &str, stalled_ms| HistoryMinute {
+        began: began.into(),
+        guest: io(200),
+        long_requests: Stages {
+            path: Duration::from_millis(250),
+            host: Duration::from_millis(stalled_ms),
+            ..Stages::default()
+        },
+        host_stalled_ms: stalled_ms,
+        slowest: (stalled_ms > 0).then(|| slow().remove(0)),
+        paths: vec![path(0, 180), path(1, 30_000)],
+    };
+    vec![minute("2026-11-25T03:12:00.000Z", 0), minute("2026-11-25T03:13:00.000Z", 750)]
 }

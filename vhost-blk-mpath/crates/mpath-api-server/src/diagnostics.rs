@@ -2,20 +2,21 @@
 
 use std::cmp::Reverse;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path as RoutePath, Query, State};
-use mpath_api::types::{Explanation, SlowRequest};
+use mpath_api::types::{Explanation, HistoryMinute, SlowRequest};
 use mpath_config::DiskName;
 
 use super::Control;
 use super::disks::{disk_of, of_disks};
 use super::document::{Routes, routes};
-use super::request::{Answer, DiskQuery, query, route};
+use super::request::{Answer, DiskQuery, HistoryQuery, query, route};
 
 pub(super) fn routes<C: Control>() -> Routes<Arc<C>> {
-    routes!(C: explain [BadRequest, UnknownDisk], slow [BadRequest, UnknownDisk],)
+    routes!(C: explain [BadRequest, UnknownDisk], history [BadRequest, UnknownDisk], slow [BadRequest, UnknownDisk],)
 }
 
 /// Which path the next requests of a disk would take, why not the others, and what waits.
@@ -28,6 +29,20 @@ async fn explain<C: Control>(
     let threads = control.explain(&disk.name).await?;
     let (condition, reasons) = (disk.health.condition, disk.health.reasons);
     Ok(Json(Explanation { disk: disk.name, condition, reasons, policy: disk.policy, threads }))
+}
+
+/// The minutes of a disk that began in this time, the oldest first: at most 2880, the latest. Minutes without requests are left out.
+#[utoipa::path(get, path = "/v1/disks/{disk}/history", params(("disk" = DiskName, Path, description = "The disk's name."), HistoryQuery), responses((status = 200, body = Vec<HistoryMinute>)))]
+async fn history<C: Control>(
+    State(control): State<Arc<C>>,
+    disk: Result<RoutePath<String>, PathRejection>,
+    times: Result<Query<HistoryQuery>, QueryRejection>,
+) -> Answer<Vec<HistoryMinute>> {
+    let (disk, times) = (route(disk)?, query(times)?);
+    of_disks(control.disks(), Some(disk.clone()))?;
+    let at = |seconds: u32| UNIX_EPOCH + Duration::from_secs(seconds.into());
+    let until = times.until_s.map_or_else(SystemTime::now, at);
+    Ok(Json(control.history(&disk, at(times.from_s.unwrap_or(0)), until).await?))
 }
 
 /// The slowest requests of the last minutes, the slowest first.

@@ -52,6 +52,16 @@ pub enum ControlError {
         /// That disk, and all that share its paths.
         all: Vec<String>,
     },
+    /// The history of a disk cannot be read.
+    #[error("cannot read the history of disk `{disk}` in {file}: {reason}")]
+    HistoryUnreadable {
+        /// The disk.
+        disk: String,
+        /// The file.
+        file: String,
+        /// The error of the file.
+        reason: String,
+    },
     /// The disk has no such path.
     #[error("disk `{}` has no path {}; `mpathctl path list` shows the paths", .0.disk, .0.index)]
     UnknownPath(PathRef),
@@ -276,6 +286,7 @@ impl ControlError {
             | Self::StillRunning
             | Self::Ending
             | Self::DaemonEnding
+            | Self::HistoryUnreadable { .. }
             | Self::Remove(RemovePathError::Ending) => ErrorCode::Unavailable,
         }
     }

@@ -29,12 +29,12 @@ pub mod socket;
 use std::future::Future;
 use std::io;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use axum::Router;
 use mpath_api::DISK_CHANGE_MAX;
 use mpath_api::types::{
-    ClearedFences, Configuration, DiskFences, Events, Injection, Path, PathAction, Reload, RemovedDisk,
+    ClearedFences, Configuration, DiskFences, Events, HistoryMinute, Injection, Path, PathAction, Reload, RemovedDisk,
     SchedulerDetail, SlowRequest, Status, ThreadExplanation, Upgrade,
 };
 use mpath_config::{DiskConfig, LiveSettings, PathAddress, SocketAccess, SocketPath};
@@ -162,6 +162,14 @@ pub trait Control: Send + Sync + 'static {
 
     /// The next requests of a disk in each I/O thread. The disk is in [`Control::status`].
     fn explain(&self, disk: &str) -> impl Future<Output = Result<Vec<ThreadExplanation>, ControlError>> + Send;
+
+    /// The minutes of a disk that began from `from` until `until`, the oldest first, and [`HISTORY_MINUTES_MAX`](mpath_api::HISTORY_MINUTES_MAX) at most, the latest.
+    fn history(
+        &self,
+        disk: &str,
+        from: SystemTime,
+        until: SystemTime,
+    ) -> impl Future<Output = Result<Vec<HistoryMinute>, ControlError>> + Send;
 
     /// The slowest requests of every disk in the last minutes, in no order.
     fn slow(&self) -> impl Future<Output = Result<Vec<SlowRequest>, ControlError>> + Send;

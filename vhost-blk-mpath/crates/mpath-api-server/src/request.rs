@@ -48,6 +48,19 @@ pub(super) struct DiskQuery {
     pub(super) disk: Option<String>,
 }
 
+/// `?from-s=SECONDS&until-s=SECONDS`
+#[derive(Deserialize, IntoParams)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct HistoryQuery {
+    /// Seconds since 1970-01-01T00:00:00Z. If left out: the beginning.
+    #[param(nullable = false)]
+    pub(super) from_s: Option<u32>,
+    /// Seconds since 1970-01-01T00:00:00Z. If left out: now.
+    #[param(nullable = false)]
+    pub(super) until_s: Option<u32>,
+}
+
 /// `?disk=NAME&setting=SETTING`
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]

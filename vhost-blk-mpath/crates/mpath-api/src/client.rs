@@ -7,7 +7,7 @@ use std::fmt::{self, Display};
 use std::io;
 use std::path::{Path as FsPath, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 pub use hyper::Method;
@@ -28,8 +28,8 @@ pub use self::silence::Silence;
 pub use self::stream::{EventStream, Position};
 use crate::types::{
     ActOnPaths, AddPath, ClearedFences, Configuration, Disk, DiskFences, ErrorBody, ErrorInfo, Events, Explanation,
-    InjectedPath, Path, PathSelector, Policy, PolicyDetail, Reload, RemovedDisk, Scheduler, SchedulerDetail,
-    SetInjection, SetSettings, SlowRequest, Status, Upgrade,
+    HistoryMinute, InjectedPath, Path, PathSelector, Policy, PolicyDetail, Reload, RemovedDisk, Scheduler,
+    SchedulerDetail, SetInjection, SetSettings, SlowRequest, Status, Upgrade,
 };
 use crate::{DISK_CHANGE_MAX, PRODUCT};
 
@@ -213,6 +213,15 @@ impl Client {
     /// Which path the next requests of a disk would take, why not the others, and what waits.
     pub fn explain(&self, disk: &str) -> Result<Explanation, ClientError> {
         self.call(Method::GET, format!("/v1/disks/{}/explain", segment(disk)), None::<&()>)
+    }
+
+    /// The minutes of a disk that began from `from` until `until`, the oldest first, and [`HISTORY_MINUTES_MAX`](crate::HISTORY_MINUTES_MAX) at most, the latest.
+    pub fn history(&self, disk: &str, from: SystemTime, until: SystemTime) -> Result<Vec<HistoryMinute>, ClientError> {
+        let seconds = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs().to_string();
+        let (from, until) = (seconds(from), seconds(until));
+        let route = format!("/v1/disks/{}/history", segment(disk));
+        let parameters = [("from-s", Some(&*from)), ("until-s", Some(&*until))];
+        self.call(Method::GET, target(&route, &parameters), None::<&()>)
     }
 
     /// The slowest requests of a disk, or of all, in the last minutes.

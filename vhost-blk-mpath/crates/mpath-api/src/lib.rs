@@ -15,5 +15,8 @@ pub const PRODUCT: &str = "vhost-blk-mpath";
 /// The longest that a client waits for a disk to be added or removed, or for an upgrade.
 pub const DISK_CHANGE_MAX: Duration = Duration::from_secs(60);
 
+/// The most minutes in one answer with a history: two days.
+pub const HISTORY_MINUTES_MAX: usize = 2880;
+
 /// The interval of comments in a stream without events. They show a client that has gone.
 pub const HEARTBEAT: Duration = Duration::from_secs(5);

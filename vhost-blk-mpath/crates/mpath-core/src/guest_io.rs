@@ -4,12 +4,11 @@
 //! which leave out what a request waits for before it has a path.
 
 use std::fmt;
-use std::ops::AddAssign;
 use std::time::Duration;
 
 use crate::recent_latencies::{RecentLatencies, add_recent};
 use crate::times::as_nanos;
-use crate::{Io, IoError, LatencyCounts, Op, Stages, TimeCounts};
+use crate::{ClassLatencies, Io, IoError, LatencyCounts, Op, Stages, TimeCounts};
 
 /// Requests that took this long or longer are counted by stage. The stages of all others are not worth their cost.
 pub(crate) const LONG: Duration = Duration::from_millis(10);
@@ -102,6 +101,21 @@ impl GuestCounts {
         self.stats.long_stages += stages;
     }
 
+    /// The latencies of a minute by class.
+    pub(crate) fn minute(&self, minute: u64) -> ClassLatencies {
+        let mut classes = ClassLatencies::default();
+        for (op, recent) in Op::ALL.into_iter().zip(&self.recent) {
+            let of_op = recent.as_ref().and_then(|recent| recent.minute(minute));
+            add_recent(&mut classes[op.class().index()], of_op.as_deref());
+        }
+        classes
+    }
+
+    /// The times of long requests by stage, since the start.
+    pub(crate) fn long_stages(&self) -> Stages {
+        self.stats.long_stages
+    }
+
     /// A snapshot at `at`, the time since the start of the group.
     pub(crate) fn stats(&self, at: Duration, oldest: Option<Duration>) -> GuestStats {
         let mut stats = GuestStats { oldest, ..self.stats.clone() };
@@ -110,20 +124,5 @@ impl GuestCounts {
             of.latency_60s = recent.as_ref().and_then(|recent| recent.last_minute(at));
         }
         stats
-    }
-}
-
-impl AddAssign for Stages {
-    fn add_assign(&mut self, other: Self) {
-        self.limit += other.limit;
-        self.no_path += other.no_path;
-        self.queue += other.queue;
-        self.injection += other.injection;
-        self.send += other.send;
-        self.path += other.path;
-        self.earlier_attempts += other.earlier_attempts;
-        self.retry += other.retry;
-        self.fence += other.fence;
-        self.host += other.host;
     }
 }

@@ -6,6 +6,7 @@
 //! when an injection keeps it, or when it waits for another attempt.
 
 use std::fmt;
+use std::ops::{Add, AddAssign};
 use std::time::{Duration, Instant};
 
 use crate::PathId;
@@ -74,11 +75,39 @@ impl Stages {
         self.named().into_iter().map(|(_, time)| time).sum()
     }
 
+    /// What has been added since `earlier`.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        self.with(earlier, Duration::saturating_sub)
+    }
+
+    /// Each stage with that of `other`.
+    fn with(self, other: Self, of: impl Fn(Duration, Duration) -> Duration) -> Self {
+        Self {
+            limit: of(self.limit, other.limit),
+            no_path: of(self.no_path, other.no_path),
+            queue: of(self.queue, other.queue),
+            injection: of(self.injection, other.injection),
+            send: of(self.send, other.send),
+            path: of(self.path, other.path),
+            earlier_attempts: of(self.earlier_attempts, other.earlier_attempts),
+            retry: of(self.retry, other.retry),
+            fence: of(self.fence, other.fence),
+            host: of(self.host, other.host),
+        }
+    }
+
     /// The name of the longest stage.
     #[must_use]
     pub fn longest(&self) -> &'static str {
         let longest = self.named().into_iter().max_by_key(|(_, time)| *time);
         longest.map_or("", |(name, _)| name)
+    }
+}
+
+impl AddAssign for Stages {
+    fn add_assign(&mut self, other: Self) {
+        *self = self.with(other, Add::add);
     }
 }
 

@@ -16,7 +16,7 @@ use crate::silence::{LastLatency, SilenceWatch};
 use crate::stats::ClassStats;
 use crate::unflushed::{CachePeriod, Round};
 use crate::window::Usage;
-use crate::{AnaState, AnaStates, DiskId, Epoch, OpClass, Tag, Window};
+use crate::{AnaState, AnaStates, ClassLatencies, DiskId, Epoch, OpClass, Tag, Window};
 
 /// The fewest reads by which a path is judged: one is no evidence.
 const SAMPLES_MIN: u64 = 8;
@@ -264,6 +264,11 @@ impl Path {
         self.stats[class.index()].record_success(bytes, latency);
         let recent = &mut self.recent_latencies[class.index()];
         recent.get_or_insert_with(|| Box::new(RecentLatencies::EMPTY)).record(at, latency);
+    }
+
+    /// The latencies of a minute by class.
+    pub(crate) fn minute(&self, minute: u64) -> ClassLatencies {
+        self.recent_latencies.each_ref().map(|recent| recent.as_ref()?.minute(minute))
     }
 
     /// The counters at `at`, the time since the start of the group.

@@ -107,6 +107,11 @@ impl fmt::Debug for RecentLatencies {
 const TEN_SECONDS: u64 = 100;
 const MINUTE: u64 = 600;
 
+/// The number of the minute, which [`RecentLatencies::minute`] takes.
+pub(crate) fn minute(at: Duration) -> u64 {
+    tenth(at) / MINUTE
+}
+
 impl RecentLatencies {
     /// Without a request.
     pub(crate) const EMPTY: Self =
@@ -142,7 +147,6 @@ impl RecentLatencies {
         self.with_present(self.ten_seconds.sum(slot), TEN_SECONDS, (slot + 1).saturating_sub(6)..=slot)
     }
 
-    #[cfg(test)]
     /// The latencies of a minute, counted from 0: this one, or the one before.
     pub(crate) fn minute(&self, minute: u64) -> Option<Box<LatencyCounts>> {
         self.with_present(self.minutes.get(minute), MINUTE, minute..=minute)
@@ -203,7 +207,6 @@ impl<const N: usize> Slots<N> {
         self.counts[self.place].add(counts);
     }
 
-    #[cfg(test)]
     /// The counts of a slot, if it is one of the latest.
     fn get(&self, slot: u64) -> Option<Box<LatencyCounts>> {
         let is_kept = slot <= self.latest && self.latest - slot < N as u64;

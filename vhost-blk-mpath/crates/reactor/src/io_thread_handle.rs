@@ -6,8 +6,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use mpath_core::{
-    Association, ClassPolicies, DiskId, FlowId, Group, GroupStats, Hedging, Injection, OpClass, PathId, SchedulerSpec,
-    SlowRequest, Stall,
+    Association, ClassPolicies, DiskId, FlowId, Group, GroupStats, Hedging, Injection, MinuteStats, OpClass, PathId,
+    SchedulerSpec, SlowRequest, Stall,
 };
 use mpath_lifecycle::ThreadMessage;
 use sandbox::{RestrictError, ThreadKind, restrict_thread};
@@ -250,6 +250,12 @@ impl IoThreadHandle {
     /// Calls `reply` from the I/O thread with a copy of its statistics. Never calls it if the thread has ended.
     pub fn stats(&self, reply: Box<dyn FnOnce(GroupStats) + Send>) {
         self.send(IoThreadMessage::Stats(reply));
+    }
+
+    /// Calls `reply` from the I/O thread with the minute of `minutes_ago`: 0 is the present one, and 1 the one before. Never calls
+    /// it if the thread has ended.
+    pub fn minute(&self, minutes_ago: u64, reply: Box<dyn FnOnce(MinuteStats) + Send>) {
+        self.send(IoThreadMessage::Minute { minutes_ago, reply });
     }
 
     /// The time that the thread has polled since its start.

@@ -87,6 +87,7 @@ fn every_operation_answers_as_the_document_says() {
         ("GET", "/readyz", ""),
         ("GET", "/v1/disks/a", ""),
         ("GET", "/v1/disks/a/explain", ""),
+        ("GET", "/v1/disks/a/history", ""),
         ("GET", "/v1/slow", ""),
         ("GET", "/v1/events", ""),
         ("GET", "/v1/fences", ""),

@@ -384,6 +384,19 @@ impl Control for Fake {
         Ok(vec![])
     }
 
+    async fn history(&self, _: &str, from: SystemTime, until: SystemTime) -> Result<Vec<HistoryMinute>, ControlError> {
+        let began = |minute: u64| UNIX_EPOCH + Duration::from_secs(60 * minute);
+        let minute = |minute: u64| HistoryMinute {
+            began: minute.to_string(),
+            guest: ClassFigures::default(),
+            long_requests: Stages::default(),
+            host_stalled_ms: minute,
+            slowest: None,
+            paths: Vec::new(),
+        };
+        Ok((0..10).filter(|at| (from..=until).contains(&began(*at))).map(minute).collect())
+    }
+
     async fn slow(&self) -> Result<Vec<SlowRequest>, ControlError> {
         let slow = |disk: &str, total_us| SlowRequest {
             disk: disk.into(),

@@ -15,16 +15,16 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Instant, UNIX_EPOCH};
 
 use axum::http::{Method, Uri};
 use mpath_api::client::{Client, ClientError};
 use mpath_api::types::{
-    ActOnPaths, AddPath, Caller, ClearedFence, ClearedFences, Condition, Disk, DiskFences, DiskHealth, DiskState,
-    ErrorCode, Event, EventKind, EventPath, FailedChange, FenceLift, FenceWaits, GuestFigures, GuestOperation,
-    HedgeStatus, InheritedFence, InjectionInForce, LimitStatus, MovedRequests, OpStats, PathCounts, PathFence,
-    PathSelector, PathState, PathWindow, SetInjection, SetLimits, SetScheduler, SetSettings, Severity, SlowRequest,
-    Stages, ThreadExplanation,
+    ActOnPaths, AddPath, Caller, ClassFigures, ClearedFence, ClearedFences, Condition, Disk, DiskFences, DiskHealth,
+    DiskState, ErrorCode, Event, EventKind, EventPath, FailedChange, FenceLift, FenceWaits, GuestFigures,
+    GuestOperation, HedgeStatus, InheritedFence, InjectionInForce, LimitStatus, MovedRequests, OpStats, PathCounts,
+    PathFence, PathSelector, PathState, PathWindow, SetInjection, SetLimits, SetScheduler, SetSettings, Severity,
+    SlowRequest, Stages, ThreadExplanation,
 };
 use mpath_config::{Change, Hedge, HedgeSetting, LimitsConfig, LiveSetting, MinPaths, WaitFor, Weight};
 use mpath_core::{PolicyKind, SchedulerKind};

@@ -18,6 +18,7 @@ mod fence;
 mod guest_io;
 mod health;
 mod hedge;
+mod history;
 mod impairment;
 mod injection;
 mod last_change;
@@ -54,6 +55,7 @@ pub use self::fence::{ClearedFence, ClearedFences, DiskFences, FenceLift, Inheri
 pub use self::guest_io::{GuestFigures, GuestIo};
 pub use self::health::{Condition, ConditionReason, DiskHealth, GuestErrorCount, GuestErrorReason, GuestOperation};
 pub use self::hedge::HedgeStatus;
+pub use self::history::{ClassFigures, HistoryMinute, MinuteFigures, PathMinute};
 pub use self::impairment::{
     InjectedLatency, InjectedMilliseconds, InjectedRate, InjectedShare, InjectedStatus, Injection, InjectionError,
     InjectionInForce,

@@ -75,6 +75,8 @@ pub const MAX_DISCOVERY: usize = 8;
 
 /// A number of I/O threads, 1 to 64.
 pub type IoThreads = Bounded<1, 64>;
+/// The largest size of the histories of all disks together.
+pub type HistorySize = Size<{ 1 << 20 }, { 1 << 30 }>;
 
 /// The configuration. Keys are kebab-case. Unknown keys are refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema, Args)]
@@ -131,6 +133,12 @@ pub struct Config {
     #[serde(default = "default_io_threads")]
     #[arg(long, value_name = "N")]
     pub io_threads: IoThreads,
+
+    /// The largest size of the histories of all disks together, 1MiB to 1GiB. They are next to the disks' sockets.
+    /// Default: `32MiB`.
+    #[serde(default = "default_history_size")]
+    #[arg(long, value_name = "SIZE")]
+    pub history_size: HistorySize,
 
     /// The paths that have to be live before the daemon reports that it is ready: `none`, `any` (one of each disk) or `all`. With
     /// `any` and `all`, the daemon ends if the first attempts do not bring that about. Default: `none`.
@@ -209,6 +217,7 @@ impl Config {
             api_read_only_group: None,
             metrics_address: None,
             io_threads: default_io_threads(),
+            history_size: default_history_size(),
             wait_for: WaitFor::default(),
             hostnqn: None,
             hostid: None,
@@ -254,6 +263,10 @@ impl Config {
 
 fn default_api() -> SocketPath {
     DEFAULT_API_SOCKET.parse().expect("our own default is a socket path")
+}
+
+fn default_history_size() -> HistorySize {
+    HistorySize::constant(32 << 20)
 }
 
 fn default_io_threads() -> IoThreads {

@@ -78,7 +78,7 @@ fn the_sample_shows_every_setting() {
     config.disks[0].discovery = vec!["tcp://127.0.0.1".parse().unwrap()];
     let mut found = Vec::new();
     keys(&serde_yaml::to_value(&config).unwrap(), &mut found);
-    assert_eq!(found.len(), 65, "{found:?}");
+    assert_eq!(found.len(), 66, "{found:?}");
     for key in found {
         let shown = |line: &str| line.trim_start_matches([' ', '#', '-']).starts_with(&format!("{key}:"));
         assert!(SAMPLE.lines().any(shown), "the sample does not show {key}");
@@ -126,7 +126,7 @@ fn the_example_of_shared_paths_works() {
 fn the_documented_defaults() {
     let config = parse(MINIMAL);
     assert_eq!(config.api.to_string(), DEFAULT_API_SOCKET);
-    assert_eq!((config.io_threads.get(), config.wait_for), (1, WaitFor::None));
+    assert_eq!((config.io_threads.get(), config.wait_for, config.history_size.get()), (1, WaitFor::None, 32 << 20));
     assert_eq!((config.hostnqn, config.hostid, config.metrics_address), (None, None, None));
     let disk = &config.disks[0];
     assert_eq!(disk.name.as_str(), "disk0");

@@ -87,6 +87,8 @@ pub struct GroupConfig {
     pub io_timeout: Duration,
     /// How slow reads are hedged at the start; `None`: not at all.
     pub hedging: Option<Hedging>,
+    /// The minutes of [`Group::minute`] begin at this time, and every 60 s after that; `None`: at the start of the group.
+    pub minutes_since: Option<Instant>,
     /// Seed of the random choices of policies: the jitter of probes.
     pub seed: u64,
 }
@@ -106,6 +108,7 @@ impl Default for GroupConfig {
             suspect_timeout: Duration::from_millis(300),
             io_timeout: Duration::from_secs(30),
             hedging: None,
+            minutes_since: None,
             seed: 0,
         }
     }
@@ -116,6 +119,7 @@ impl Default for GroupConfig {
 #[derive(Debug)]
 pub struct Group {
     config: GroupConfig,
+    /// Times of statistics count from here.
     started: Instant,
     policies: ActivePolicies,
     /// By id, including ids without a path.
@@ -214,7 +218,7 @@ impl Group {
             oldest: disk.oldest.publisher(now),
         };
         Self {
-            started: now,
+            started: config.minutes_since.unwrap_or(now),
             policies: ActivePolicies::new(config.policy, config.seed),
             config,
             paths: Vec::new(),

@@ -3,7 +3,11 @@
 use std::time::Instant;
 
 use super::Group;
-use crate::{DiskId, GroupStats, GuestStats, OpClass, PathId, PathStats};
+use crate::path::Path;
+use crate::recent_latencies::minute;
+use crate::{
+    ClassLatencies, DiskId, DiskMinute, GroupStats, GuestStats, MinuteStats, OpClass, PathId, PathMinute, PathStats,
+};
 
 impl Group {
     /// A snapshot of the statistics, histograms included.
@@ -39,6 +43,33 @@ impl Group {
                     estimates: OpClass::ALL.map(|class| self.policies.estimate(PathId(id), class)),
                 })
                 .collect(),
+        }
+    }
+
+    /// The minute of this many minutes ago: 0 is the present one, and 1 the one before. Older ones are not kept. Minutes
+    /// begin as [`crate::GroupConfig::minutes_since`] says.
+    #[must_use]
+    pub fn minute(&self, now: Instant, minutes_ago: u64) -> MinuteStats {
+        let at = |time: Instant| minute(time.saturating_duration_since(self.started));
+        let wanted = at(now).checked_sub(minutes_ago);
+        let of_disk = |disk: DiskId| {
+            let guest = &self.disks[disk.index()].guest;
+            let ended = self.slow.recent(now).filter(|slow| slow.io.disk == disk && Some(at(slow.ended_at)) == wanted);
+            DiskMinute {
+                latencies: wanted.map_or_else(ClassLatencies::default, |wanted| guest.minute(wanted)),
+                long_stages: guest.long_stages(),
+                slowest: ended.max_by_key(|slow| slow.total).copied(),
+            }
+        };
+        let added = self.paths.iter().zip(0..).filter(|(path, _)| path.added);
+        let of_path = |(path, id): (&Path, u16)| {
+            let latencies = path.minute(wanted?);
+            latencies.iter().any(Option::is_some).then_some(PathMinute { path: PathId(id), latencies })
+        };
+        MinuteStats {
+            disks: self.disks().map(of_disk).collect(),
+            paths: added.filter_map(of_path).collect(),
+            stalled: self.host_time.stats().stalled,
         }
     }
 
