@@ -28,10 +28,11 @@ use mpath_api::client::{Client, ClientError};
 use mpath_api::types::{ErrorCode, InjectionError};
 use mpath_config::{DEFAULT_API_SOCKET, DiskFlagsError, LoadError, completable, usage_line};
 
-use crate::cmd::{Command, RelativePathError, SaveError};
+use crate::cmd::{Command, RelativePathError, SaveError, Unwell};
 use crate::import::ImportError;
 use crate::mptcp::{FollowError, GatherError};
 use crate::output::{Code, Output};
+use crate::when::WrongOrder;
 
 /// The longest wait for an answer. The daemon answers within five seconds.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -105,6 +106,10 @@ enum Failure {
     Follow(FollowError),
     /// The errors or problems are already printed.
     Reported(Kind),
+    /// Times in the wrong order.
+    Order(WrongOrder),
+    /// `health` says that something is not well, and why it cannot say more.
+    Unwell(Unwell, Option<ClientError>),
     /// `top` without a terminal.
     NoTerminal,
     /// A command for one disk, without its name although there are several.
@@ -128,6 +133,12 @@ impl From<ImportError> for Failure {
 impl From<LoadError> for Failure {
     fn from(error: LoadError) -> Self {
         Self::Load(error)
+    }
+}
+
+impl From<WrongOrder> for Failure {
+    fn from(error: WrongOrder) -> Self {
+        Self::Order(error)
     }
 }
 
@@ -193,19 +204,24 @@ impl From<Kind> for ExitCode {
 }
 
 impl Failure {
+    /// As [`Self::describe`], of an error of the client.
+    fn describe_client(error: &ClientError) -> (Kind, Code, String) {
+        let ClientError::Refused(refusal) = error else {
+            return (Kind::Unreachable, Code::Own("unreachable"), error.to_string());
+        };
+        // The daemon checks values that only it knows.
+        let kind = match refusal.code {
+            ErrorCode::BadRequest | ErrorCode::ConfigInvalid => Kind::Usage,
+            ErrorCode::Unavailable => Kind::Unreachable,
+            _ => Kind::Refused,
+        };
+        (kind, Code::Api(refusal.code), refusal.message.clone())
+    }
+
     /// The kind of the failure, and what to print.
     fn describe(&self) -> (Kind, Code, String) {
         let (kind, message): (_, &dyn Display) = match self {
-            Self::Api(ClientError::Refused(refusal)) => {
-                // The daemon checks values that only it knows.
-                let kind = match refusal.code {
-                    ErrorCode::BadRequest | ErrorCode::ConfigInvalid => Kind::Usage,
-                    ErrorCode::Unavailable => Kind::Unreachable,
-                    _ => Kind::Refused,
-                };
-                return (kind, Code::Api(refusal.code), refusal.message.clone());
-            }
-            Self::Api(error) => (Kind::Unreachable, error),
+            Self::Api(error) | Self::Unwell(_, Some(error)) => return Self::describe_client(error),
             Self::Output(error) => {
                 return (Kind::Host, Code::Own("host"), format!("cannot write the output: {error}"));
             }
@@ -220,6 +236,7 @@ impl Failure {
                 &"top needs a terminal; for a file or a pipe use a command with --watch, such as `path list --watch`",
             ),
             Self::Reported(kind) => (*kind, &"failed"),
+            Self::Unwell(_, None) => (Kind::Problems, &"not well"),
             Self::Gather(error @ GatherError::Ip(_)) => (Kind::Host, error),
             Self::Gather(error) => (Kind::Usage, error),
             Self::Follow(error) => (Kind::Host, error),
@@ -239,6 +256,7 @@ impl Failure {
             Self::RelativePath(error) => (Kind::Usage, error),
             Self::Import(error) => (Kind::Usage, error),
             Self::Injection(error) => (Kind::Usage, error),
+            Self::Order(error) => (Kind::Usage, error),
         };
         let code = match kind {
             Kind::Refused | Kind::Usage => "usage",
@@ -276,11 +294,12 @@ fn failed(failure: &Failure, format: Format, note: Option<String>) -> ExitCode {
         // The reader of a pipe has closed it, as `head` does.
         Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Failure::Reported(kind) => (*kind).into(),
+        Failure::Unwell(unwell, None) => (*unwell as u8).into(),
         failure => {
             let (kind, code, mut message) = failure.describe();
             message.extend(note.map(|note| format!("; {note}")));
             Output::new(format).error(code, &message);
-            kind.into()
+            if let Failure::Unwell(unwell, _) = failure { (*unwell as u8).into() } else { kind.into() }
         }
     }
 }

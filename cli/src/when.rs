@@ -33,6 +33,23 @@ pub(crate) fn point_now(text: &str) -> Result<SystemTime, NoPoint> {
     point(text, SystemTime::now())
 }
 
+/// The end of a time is before its beginning.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the times are from {from} until {until}; give a beginning that is before the end, with the date if need be")]
+pub(crate) struct WrongOrder {
+    from: String,
+    until: String,
+}
+
+/// Refuses an end that is before the beginning.
+pub(crate) fn check_order(from: Option<SystemTime>, until: Option<SystemTime>) -> Result<(), WrongOrder> {
+    let text = |time| humantime::format_rfc3339_seconds(time).to_string();
+    match (from, until) {
+        (Some(from), Some(until)) if until < from => Err(WrongOrder { from: text(from), until: text(until) }),
+        _ => Ok(()),
+    }
+}
+
 /// Whether a time of the API (RFC 3339, UTC) is within these bounds. A time that cannot be read is: nothing is hidden by mistake.
 pub(crate) fn is_within(time: &str, from: Option<SystemTime>, until: Option<SystemTime>) -> bool {
     let Ok(time) = humantime::parse_rfc3339(time) else { return true };
@@ -109,6 +126,14 @@ mod tests {
         assert_eq!(at("10:48:56").unwrap(), "2026-11-25T10:48:56.000Z");
         assert_eq!(at("10:48:57").unwrap(), "2026-11-24T10:48:57.000Z", "still to come today");
         assert_eq!(at("03:12:40.250").unwrap(), "2026-11-25T03:12:40.250Z");
+    }
+
+    #[test]
+    fn an_end_before_the_beginning_is_refused() {
+        let (early, late) = (UNIX_EPOCH, UNIX_EPOCH + Duration::from_secs(60));
+        assert_eq!(check_order(Some(early), Some(late)), Ok(()));
+        let error = check_order(Some(late), Some(early)).unwrap_err().to_string();
+        assert!(error.starts_with("the times are from 1970-01-01T00:01:00Z until 1970-01-01T00:00:00Z"), "{error}");
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::transport::{SecretCheck, UNPROVEN_CONTROLLER};
 const ERRORS: u8 = 2;
 
 /// When a process may have a socket of the daemon.
-const KEPT: &str = "the daemon starts only if systemd keeps the socket for it";
+const KEPT: &str = "that is well if it is this daemon, or if systemd keeps the socket for the daemon";
 
 /// What this host lacks.
 struct Fault {
@@ -125,11 +125,7 @@ fn all_sockets(config: &Config, notes: &mut Vec<String>) -> Vec<Fault> {
     }
     faults.extend(config.disks.iter().enumerate().flat_map(|(index, disk)| sockets(index, disk)));
     let (busy, faults): (Vec<_>, _) = faults.into_iter().partition(Fault::is_busy);
-    // The running daemon has its API socket and those of its disks.
-    let is_running = busy.iter().any(|fault| fault.disk.is_none()) && busy.iter().any(|fault| fault.disk.is_some());
-    if !is_running {
-        notes.extend(busy.iter().map(|fault| format!("warning: {}; {KEPT}", fault.shown(None))));
-    }
+    notes.extend(busy.iter().map(|fault| format!("warning: {}; {KEPT}", fault.shown(None))));
     faults
 }
 

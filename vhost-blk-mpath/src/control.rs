@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use mpath_api::HISTORY_MINUTES_MAX;
 use mpath_api::types::{
     self, ClearedFences, DiskFences, DiskState, EventKind, Events, FenceWaits, GuestFigures, HedgeStatus,
     HistoryMinute, LimitStatus, MovedRequests, OpStats, Origin, PathAction, PathSharer, PathState, PathWindow, Reload,
@@ -16,7 +15,6 @@ use mpath_core::{DiskId, GroupStats, HedgeCounts, HostStats, OpClass, PathId, Pa
 use mpath_lifecycle::NamespaceStatus;
 use reactor::IoThreadHandle;
 use tokio::sync::oneshot;
-use tokio::task::spawn_blocking;
 
 use crate::configuration::Configuration;
 use crate::configuration::reload::{ReloadBy, ReloadOptions, reload};
@@ -349,19 +347,10 @@ impl Control for Daemon {
         until: SystemTime,
     ) -> Result<Vec<HistoryMinute>, ControlError> {
         let (subsystem, id) = self.disk(disk)?;
-        let file = Arc::clone(subsystem.records.history(usize::from(id.0)));
-        let unreadable = |reason| {
-            let file = file.path().display().to_string();
-            ControlError::HistoryUnreadable { disk: disk.into(), file, reason }
-        };
-        let reading = Arc::clone(&file);
-        let read = move || reading.read(&utc(from), &utc(until), HISTORY_MINUTES_MAX);
-        let read = spawn_blocking(read).await.map_err(|failed| unreadable(failed.to_string()))?;
-        let mut minutes = read.map_err(|error| unreadable(error.to_string()))?;
-        let present = self.history.present(&subsystem, id).await;
-        minutes.extend(present.filter(|minute| utc(from) <= minute.began && minute.began <= utc(until)));
-        minutes.drain(..minutes.len().saturating_sub(HISTORY_MINUTES_MAX));
-        Ok(minutes)
+        self.history.read(&subsystem, id, from, until).await.map_err(|error| {
+            let file = subsystem.records.history(usize::from(id.0)).path().display().to_string();
+            ControlError::HistoryUnreadable { disk: disk.into(), file, reason: error.to_string() }
+        })
     }
 
     async fn slow(&self) -> Result<Vec<SlowRequest>, ControlError> {

@@ -4,7 +4,7 @@ use std::time::{Instant, SystemTime};
 
 use mpath_api::types::{ExplainedPath, NextRequest, PathReason, SlowRequest, ThreadExplanation};
 use mpath_api_server::ControlError;
-use mpath_core::{DiskId, PathVerdict};
+use mpath_core::{DiskId, PathVerdict, WaitCause, Waiting};
 use tokio::sync::oneshot;
 
 use crate::events::utc;
@@ -52,8 +52,14 @@ fn describe(
         read: NextRequest::new(&group.read, path),
         write: NextRequest::new(&group.write, path),
         flush: group.flush.clone(),
-        waiting: group.waiting.clone(),
+        waiting: group.waiting.iter().map(|of| with_fence(subsystem, *of)).collect(),
     }
+}
+
+/// Adds when the fence ends at the latest, which the I/O thread does not know.
+fn with_fence(subsystem: &Subsystem, of: Waiting) -> Waiting {
+    let fence = of.path.filter(|_| of.cause == WaitCause::Fence);
+    Waiting { ends_in: of.ends_in.or_else(|| subsystem.fence_left(fence?)), ..of }
 }
 
 /// A path as the API explains it. `None` if the path was removed meanwhile.

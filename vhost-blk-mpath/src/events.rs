@@ -60,8 +60,9 @@ struct Kept {
 
 impl Kept {
     fn is_like(&self, other: &Event) -> bool {
-        let of = |event: &Event| (event.kind, event.path.as_ref().map(|path| path.index));
-        of(&self.event) == of(other) && self.event.disk == other.disk
+        // Another port may have the index of an earlier one.
+        let address = |event: &Event| event.path.as_ref().map(|path| path.address.clone());
+        self.event.kind == other.kind && self.event.disk == other.disk && address(&self.event) == address(other)
     }
 }
 
@@ -87,8 +88,9 @@ impl EventRing {
         let (oldest, is_full) = (recent.filter(|_| is_frequent), alike.len() >= ALIKE_MAX);
         if let Some(oldest) = oldest.or_else(|| is_full.then(|| alike[0])) {
             let next = alike[alike.partition_point(|at| *at <= oldest)];
-            let dropped = self.events[oldest].event.repeated + 1;
-            self.events[next].event.repeated += dropped;
+            let dropped = self.events[oldest].event.repeated.saturating_add(1);
+            let next = &mut self.events[next].event.repeated;
+            *next = next.saturating_add(dropped);
             self.events.remove(oldest);
         } else if self.events.len() == EVENTS_MAX {
             self.events.pop_front();
@@ -139,6 +141,11 @@ impl EventLog {
     pub(crate) fn kept(&self) -> (u64, Vec<Event>) {
         let ring = self.ring();
         (ring.last, ring.events.iter().map(|kept| kept.event.clone()).collect())
+    }
+
+    /// The number of the last event.
+    pub(crate) fn last(&self) -> u64 {
+        *self.last.borrow()
     }
 
     /// Waits for an event after number `after`.

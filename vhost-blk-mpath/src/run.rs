@@ -26,7 +26,6 @@ use crate::configuration::{Configuration, Given};
 use crate::control::{Daemon, VERSION};
 use crate::disk_files::fence_record::RecordError;
 use crate::disk_files::lock::LockError;
-use crate::disk_files::state_file::StateFile;
 use crate::host::{self, HostError};
 use crate::log_limit;
 use crate::metrics::Metrics;
@@ -179,13 +178,6 @@ async fn serve(
         wait_for = WaitFor::None;
         upgrade = Some((predecessor.by.take(), format!("took over from version {}", predecessor.version)));
     }
-    // The predecessor has saved its last events.
-    let state = Arc::new(StateFile::open(config.api.as_path()));
-    let events = Arc::new(saved_events::restore(&state));
-    match upgrade {
-        Some((by, message)) => on_behalf_of(by, async { events.record_of_daemon(EventKind::Upgraded, message) }).await,
-        None => saved_events::record_restart(&events, VERSION),
-    }
     let upgrader =
         Arc::new(Upgrader::new(program, apis.clone(), config.metrics_address, Arc::clone(&activation_sockets)));
     let mut ending = {
@@ -208,6 +200,16 @@ async fn serve(
              path will use it"
         );
     }
+    let starting = config.disks.into_iter().zip(sockets).map(|(disk, sockets)| StartingService::open(disk, sockets));
+    let starting = starting.collect::<Result<Vec<_>, _>>()?;
+    activation_sockets.remove_untaken();
+    // Now this daemon serves, unless a front-end cannot be started, so it may write what the next one reads.
+    let (events, saved) = saved_events::restore(config.api.as_path(), BLOCKED_MAX).await;
+    let events = Arc::new(events);
+    match upgrade {
+        Some((by, message)) => on_behalf_of(by, async { events.record_of_daemon(EventKind::Upgraded, message) }).await,
+        None => saved_events::record_restart(&events, VERSION),
+    }
     let common = SharedContext {
         host,
         io_threads: config.io_threads.get() as u16,
@@ -215,9 +217,6 @@ async fn serve(
         writers: Arc::default(),
     };
     let history_bytes_max = config.history_size.get().into();
-    let starting = config.disks.into_iter().zip(sockets).map(|(disk, sockets)| StartingService::open(disk, sockets));
-    let starting = starting.collect::<Result<Vec<_>, _>>()?;
-    activation_sockets.remove_untaken();
 
     let disks = Arc::new(Disks::new(common, Config { disks: Vec::new(), ..config }, activation_sockets));
     let begun = disks.begin(starting);
@@ -226,7 +225,7 @@ async fn serve(
     let health = tokio::spawn(health_watch::watch(Arc::clone(&disks)));
     let sockets = tokio::spawn(socket_watch::watch(Arc::clone(&disks), apis));
     let (events_end, events_ends) = oneshot::channel();
-    let saving = tokio::spawn(saved_events::keep_saved(events, state, events_ends));
+    let saving = tokio::spawn(saved_events::keep_saved(events, saved, events_ends));
     let (history_ends, history_ended) = oneshot::channel::<()>();
     let history = Arc::new(History::new(Arc::clone(&disks), history_bytes_max));
     let keeping = tokio::spawn(Arc::clone(&history).run(async { drop(history_ended.await) }));

@@ -6,6 +6,7 @@
 //! have. The next daemon then has another boot id, by which clients know that these numbers are given again.
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,9 +15,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
+use uuid::Uuid;
 
+use crate::disk_files::lock::{Lock, LockError};
 use crate::disk_files::state_file::StateFile;
+use crate::disk_files::with_suffix;
 use crate::events::EventLog;
 
 /// The section of the state file.
@@ -69,10 +73,38 @@ impl SavedEvents {
     }
 }
 
-/// The events of the daemons before. Their numbers go on. The boot id stays, unless numbers may have been given that the file does not
-/// have. Blocks.
-pub(crate) fn restore(file: &StateFile) -> EventLog {
-    let saved = file.get(SECTION).filter(|saved: &SavedEvents| saved.last <= NUMBER_MAX);
+/// The state file of the API, for one daemon: another one that ends saves its last events first.
+pub(crate) struct EventFile {
+    file: Arc<StateFile>,
+    _lock: Lock,
+}
+
+/// The events of the daemons before, and the file for those of this one. `None` if the file cannot be used within this time: the events
+/// begin anew, and are not saved.
+pub(crate) async fn restore(api: &Path, at_most: Duration) -> (EventLog, Option<EventFile>) {
+    let path = with_suffix(api, ".state.lock");
+    let api = api.to_owned();
+    let restored = spawn_blocking(move || {
+        let lock =
+            Lock::wait_for(path, at_most / 2).inspect_err(|error| tracing::warn!(%error, "events are not saved"))?;
+        let file = Arc::new(StateFile::open(&api));
+        Ok::<_, LockError>((read(&file), EventFile { file, _lock: lock }))
+    });
+    match timeout(at_most, restored).await {
+        Ok(Ok(Ok((log, file)))) => (log, Some(file)),
+        Ok(_) => (EventLog::new(), None),
+        Err(_) => {
+            tracing::warn!("events are not saved: the directory of the API socket does not answer");
+            (EventLog::new(), None)
+        }
+    }
+}
+
+/// The events in the file. Their numbers go on. The boot id stays, unless numbers may have been given that the file does not have.
+fn read(file: &StateFile) -> EventLog {
+    let saved = file
+        .get(SECTION)
+        .filter(|saved: &SavedEvents| saved.last <= NUMBER_MAX && Uuid::parse_str(&saved.boot_id).is_ok());
     let Some(saved) = saved else { return EventLog::new() };
     let events = saved.events();
     let mut log = EventLog::after_others(saved.last, events);
@@ -88,14 +120,15 @@ pub(crate) fn restore(file: &StateFile) -> EventLog {
 
 /// Records that another daemon has recorded the events before this one.
 pub(crate) fn record_restart(log: &EventLog, version: &str) {
-    if log.kept().0 > 0 {
+    if log.last() > 0 {
         let message = format!("the daemon has started again: process {}, version {version}", std::process::id());
         log.record_of_daemon(EventKind::Restarted, message);
     }
 }
 
 /// Saves events until the end, and then the last ones.
-pub(crate) async fn keep_saved(log: Arc<EventLog>, file: Arc<StateFile>, mut ends: oneshot::Receiver<()>) {
+pub(crate) async fn keep_saved(log: Arc<EventLog>, file: Option<EventFile>, mut ends: oneshot::Receiver<()>) {
+    let Some(EventFile { file, _lock }) = file else { return };
     let (mut saved, mut has_failed, mut has_ended) = (log.restored(), false, false);
     while !has_ended {
         let due = async {
@@ -107,8 +140,8 @@ pub(crate) async fn keep_saved(log: Arc<EventLog>, file: Arc<StateFile>, mut end
             _ = &mut ends => true,
             () = due => false,
         };
-        saved = log.kept().0;
-        if saved == 0 {
+        let last = log.last();
+        if last == 0 {
             continue;
         }
         let written = spawn_blocking({
@@ -116,7 +149,7 @@ pub(crate) async fn keep_saved(log: Arc<EventLog>, file: Arc<StateFile>, mut end
             move || write(&file, &SavedEvents::of(&log, has_ended))
         });
         match written.await.unwrap_or_else(|failed| Err(io::Error::other(failed))) {
-            Ok(()) => has_failed = false,
+            Ok(()) => (saved, has_failed) = (last, false),
             Err(error) if !std::mem::replace(&mut has_failed, true) => report(&file, &error),
             Err(_) => {}
         }
@@ -145,6 +178,8 @@ mod tests {
 
     use super::*;
 
+    const BOOT_ID: &str = "6f2a1d0e-3c55-4f8e-9a41-0d8f5b6c7e21";
+
     fn record(log: &EventLog, message: &str) {
         log.record("disk0", None, EventKind::PolicySet, message.into());
     }
@@ -156,7 +191,7 @@ mod tests {
     /// A daemon that records this event and ends, in order or killed.
     fn run(api: &Path, message: &str, has_ended: bool) -> Events {
         let file = StateFile::open(api);
-        let log = restore(&file);
+        let log = read(&file);
         record(&log, message);
         write(&file, &SavedEvents::of(&log, has_ended)).unwrap();
         log.after(0)
@@ -182,9 +217,9 @@ mod tests {
         assert_eq!(messages(&second), [(1, "one"), (2, "two")]);
         assert_ne!(second.boot_id, first.boot_id, "the first may have given number 2 as well");
         // Killed before it has saved anything.
-        let third = restore(&StateFile::open(&api)).after(0);
+        let third = read(&StateFile::open(&api)).after(0);
         assert_eq!(third.boot_id, second.boot_id);
-        assert_ne!(restore(&StateFile::open(&api)).after(0).boot_id, third.boot_id);
+        assert_ne!(read(&StateFile::open(&api)).after(0).boot_id, third.boot_id);
     }
 
     #[test]
@@ -200,12 +235,12 @@ mod tests {
         (beyond["seq"], twice["seq"]) = (9.into(), 1.into());
         let events = json!([known, later, unreadable, beyond, twice, 7]);
         let file = StateFile::open(&api);
-        file.set_now(SECTION, json!({"boot-id": "x", "last": 4, "has-ended": true, "events": events, "more": 1}))
+        file.set_now(SECTION, json!({"boot-id": BOOT_ID, "last": 4, "has-ended": true, "events": events, "more": 1}))
             .unwrap();
-        let read = restore(&StateFile::open(&api)).after(0);
+        let read = read(&StateFile::open(&api)).after(0);
         let kinds: Vec<_> = read.events.iter().map(|event| (event.seq, event.kind)).collect();
         assert_eq!(kinds, [(1, EventKind::PolicySet), (2, EventKind::Other)]);
-        assert_eq!((&*read.boot_id, read.last, read.lost), ("x", 4, 2));
+        assert_eq!((&*read.boot_id, read.last, read.lost), (BOOT_ID, 4, 2));
     }
 
     #[test]
@@ -213,10 +248,11 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let api = place.path().join("api.sock");
         let last = format!(
-            "{{\"version\": 1, \"events\": {{\"boot-id\": \"x\", \"last\": {}, \"has-ended\": true, \"events\": []}}}}",
+            "{{\"version\": 1, \"events\": {{\"boot-id\": \"{BOOT_ID}\", \"last\": {}, \"has-ended\": true, \"events\": []}}}}",
             u64::MAX
         );
-        for text in ["", "{", "{\"version\": 1, \"events\": 1}", &last] {
+        let boot_id = last.replace(&u64::MAX.to_string(), "1").replace(BOOT_ID, "a\\nb");
+        for text in ["", "{", "{\"version\": 1, \"events\": 1}", &last, &boot_id] {
             fs::write(StateFile::open(&api).path(), text).unwrap();
             let events = run(&api, "one", true);
             assert_eq!(messages(&events), [(1, "one")], "{text}");
@@ -230,7 +266,7 @@ mod tests {
         let (file, log) = (StateFile::open(&api), EventLog::new());
         (0..1000).for_each(|n| log.record(&format!("disk{n}"), None, EventKind::PolicySet, "\u{1b}".repeat(4000)));
         write(&file, &SavedEvents::of(&log, true)).unwrap();
-        let read = restore(&file).after(0);
+        let read = read(&file).after(0);
         assert!((1..100).contains(&read.events.len()) && read.last == 1000, "{}", read.events.len());
         assert_eq!(read.lost, 1000 - read.events.len() as u64);
     }
@@ -240,8 +276,10 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let api = place.path().join("api.sock");
         let (log, file) = (Arc::new(EventLog::new()), Arc::new(StateFile::open(&api)));
+        let lock = Lock::wait_for(place.path().join("lock"), INTERVAL).unwrap();
+        let saved = EventFile { file: Arc::clone(&file), _lock: lock };
         let (end, ends) = oneshot::channel();
-        let keeping = tokio::spawn(keep_saved(Arc::clone(&log), Arc::clone(&file), ends));
+        let keeping = tokio::spawn(keep_saved(Arc::clone(&log), Some(saved), ends));
         let last = |has_ended| move |of: &SavedEvents| (of.last, of.has_ended) == (1, has_ended);
         record(&log, "one");
         sleep(INTERVAL * 9 / 10).await;

@@ -57,22 +57,29 @@ fn since(text: &str) -> Result<Since, NoStart> {
 
 impl Command {
     pub(crate) fn run(&self, client: &Client, output: &mut Output) -> Result<(), Failure> {
-        if let Some(disk) = &self.disk {
-            // Reports an unknown disk.
-            client.disk(disk)?;
+        if let Since::Time(since) = self.since {
+            when::check_order(Some(since), self.until)?;
         }
         let after = match self.since {
             Since::Number(number) => number,
             Since::Time(_) => 0,
         };
         if !self.follow {
-            let batch = self.wanted(client.events(after)?);
+            let all = client.events(after)?;
+            let is_known = |disk: &String| all.events.iter().any(|event| event.disk.as_ref() == Some(disk));
+            if let Some(disk) = self.disk.as_ref().filter(|disk| !is_known(disk)) {
+                // Reports an unknown disk. A removed one may have events.
+                client.disk(disk)?;
+            }
+            let batch = self.wanted(all);
             return Ok(output.print(&batch.events, |events| table(COLUMNS, events.iter().map(row)))?);
         }
         let (mut follower, mut position) = (Follower::new(client), Position::After(after));
         loop {
             let batch = self.wanted(follower.next(&position)?);
-            if batch.lost > 0 {
+            // At first, older events are not asked for.
+            let asks_for_all = matches!(position, Position::After(0));
+            if batch.lost > 0 && !asks_for_all {
                 note(format_args!("the daemon has dropped {} older events", batch.lost));
             }
             for event in &batch.events {

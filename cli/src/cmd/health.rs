@@ -4,8 +4,8 @@ use mpath_api::client::Client;
 use mpath_api::types::{Condition, Disk};
 
 use super::{DiskArg, status};
+use crate::Failure;
 use crate::output::Output;
-use crate::{Failure, Kind};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Command {
@@ -15,14 +15,28 @@ pub(crate) struct Command {
 
 impl Command {
     pub(crate) fn run(&self, client: &Client, output: &mut Output) -> Result<(), Failure> {
-        let disks = client.disks(self.disk.disk.as_deref())?;
+        let disks = match client.disks(self.disk.disk.as_deref()) {
+            Ok(disks) => disks,
+            Err(error) => return Err(Failure::Unwell(Unwell::Unknown, Some(error))),
+        };
         output.print(&disks, |disks| line(disks))?;
         match disks.iter().flat_map(conditions).max() {
             None | Some(Condition::Ok) => Ok(()),
-            Some(Condition::Degraded) => Err(Failure::Reported(Kind::Refused)),
-            Some(_) => Err(Failure::Reported(Kind::Usage)),
+            Some(Condition::Degraded) => Err(Failure::Unwell(Unwell::Degraded, None)),
+            Some(_) => Err(Failure::Unwell(Unwell::Worse, None)),
         }
     }
+}
+
+/// The verdict for monitors, with the exit codes of monitoring plugins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unwell {
+    /// Warning: a disk is degraded.
+    Degraded = 1,
+    /// Critical: a disk is waiting, held or failing.
+    Worse = 2,
+    /// Unknown: no daemon answers, or the disk is unknown.
+    Unknown = 3,
 }
 
 /// The conditions of a disk. A disk without a front-end has no guest that could notice, so this counts as none.

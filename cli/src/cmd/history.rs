@@ -46,6 +46,7 @@ impl Command {
         }
         let until = self.until.unwrap_or_else(SystemTime::now);
         let from = self.since.unwrap_or_else(|| until.checked_sub(DEFAULT).unwrap_or(until));
+        when::check_order(Some(from), Some(until))?;
         let minutes = client.history(&self.disk, from, until)?;
         if let Some(file) = &self.svg {
             fs::write(file, picture(&self.disk, from, until, &minutes))
@@ -56,7 +57,7 @@ impl Command {
 }
 
 fn nothing(disk: &str) -> Text {
-    Text::from(&*format!("no request of {disk} ended in this time\n"))
+    Text::from(&*format!("nothing is known of {disk} in this time: no request ended or waited, or no daemon ran\n"))
 }
 
 /// A row for each minute.
@@ -72,25 +73,33 @@ fn by_minute(disk: &str, minutes: &[HistoryMinute]) -> Text {
         Column::Number("MAX(ms) r/w"),
         Column::Long("LONG REQUESTS"),
         Column::Number("HOST(ms)"),
+        Column::Number("OLDEST(s)"),
         Column::Long("P99(ms) BY PATH"),
     ];
     table(columns, minutes.iter().map(row)).into()
 }
 
-fn row(of: &HistoryMinute) -> [String; 8] {
-    let both = |value: fn(&MinuteFigures) -> String| {
+fn row(of: &HistoryMinute) -> [String; 9] {
+    let both = |value: &dyn Fn(&MinuteFigures) -> String| {
         [of.guest.read, of.guest.write].map(|figures| or_dash(figures.as_ref().map(value))).join("/")
     };
     [
         minute(of),
-        both(|of| (of.ios / MINUTE_S).to_string()),
-        both(|of| ms(of.p50_us)),
-        both(|of| ms(of.p99_us)),
-        both(|of| ms(of.max_us)),
+        both(&|figures| per_second(figures.ios, of.seconds)),
+        both(&|of| ms(of.p50_us)),
+        both(&|of| ms(of.p99_us)),
+        both(&|of| ms(of.max_us)),
         stages(&of.long_requests),
         of.host_stalled_ms.to_string(),
+        or_dash(of.oldest_request_ms.map(|ms| ms / 1000)),
         of.paths.iter().map(|path| format!("{}: {}", path.index, p99(path))).collect::<Vec<_>>().join(", "),
     ]
+}
+
+/// Few requests with a decimal.
+fn per_second(ios: u64, seconds: u32) -> String {
+    let tenths = ios * 10 / u64::from(seconds.max(1));
+    if tenths < 100 { format!("{}.{}", tenths / 10, tenths % 10) } else { (tenths / 10).to_string() }
 }
 
 /// `2026-11-25 03:12`
@@ -122,10 +131,13 @@ fn in_full(disk: &str, minutes: &[HistoryMinute]) -> Text {
     }
     Text::paragraphs(minutes.iter().map(|of| {
         let seconds = of.long_requests.total().as_secs_f64();
-        let heading = format!("{disk}, the minute from {} UTC\n", minute(of));
+        let heading = format!("{disk}, {} s from {} UTC\n", of.seconds, minute(of));
         let long = format!("long requests (10 ms and more): {seconds:.1} s in all: {}\n", stages(&of.long_requests));
         let host = format!("the host did not run the I/O threads for {} ms\n", of.host_stalled_ms);
-        let text = Text::from(&*heading).then(figures(of)).then(&*(long + &host));
+        let oldest = of.oldest_request_ms.map_or(String::new(), |age_ms| {
+            format!("at its end a request had had no answer for {:.1} s\n", Duration::from_millis(age_ms).as_secs_f64())
+        });
+        let text = Text::from(&*heading).then(figures(of)).then(&*(long + &host + &oldest));
         match &of.slowest {
             Some(slowest) => text.then("the slowest request:\n").then(slow::by_time(std::slice::from_ref(slowest))),
             None => text,

@@ -64,7 +64,7 @@ fn panels(minutes: &[HistoryMinute]) -> [Panel; 4] {
             paths.entry(format!("{} {}", path.index, path.address)).or_default().push((at, ms(us)));
         }
     }
-    let per_second = |of: Option<MinuteFigures>| of.map(|of| as_f64(of.ios) / 60.0);
+    let per_second = |of: Option<MinuteFigures>, seconds: u32| Some(as_f64(of?.ios) / f64::from(seconds.max(1)));
     let latencies = vec![
         guest("read p50", read, |of| of.p50_us),
         guest("read p99", read, |of| of.p99_us),
@@ -74,15 +74,22 @@ fn panels(minutes: &[HistoryMinute]) -> [Panel; 4] {
         guest("write max", write, |of| of.max_us),
     ];
     let rates = vec![
-        line("read", &|minute| per_second(minute.guest.read)),
-        line("write", &|minute| per_second(minute.guest.write)),
+        line("read", &|minute| per_second(minute.guest.read, minute.seconds)),
+        line("write", &|minute| per_second(minute.guest.write, minute.seconds)),
     ];
-    let host = vec![line("host", &|minute| Some(as_f64(minute.host_stalled_ms)))];
+    let waits = vec![
+        line("host", &|minute| Some(as_f64(minute.host_stalled_ms) / 1000.0)),
+        line("oldest request", &|minute| minute.oldest_request_ms.map(|ms| as_f64(ms) / 1000.0)),
+    ];
     [
         Panel { title: "Latency of the guest in ms", lines: latencies, is_logarithmic: true },
         Panel { title: "P99 of each path in ms", lines: paths.into_iter().collect(), is_logarithmic: true },
         Panel { title: "Requests of the guest per second", lines: rates, is_logarithmic: false },
-        Panel { title: "The host did not run the I/O threads, ms in each minute", lines: host, is_logarithmic: false },
+        Panel {
+            title: "The host did not run the I/O threads; age of the oldest request, s",
+            lines: waits,
+            is_logarithmic: false,
+        },
     ]
 }
 
@@ -134,9 +141,11 @@ impl Panel {
             let mut path = String::new();
             let mut before = None;
             for (minute, value) in points {
-                // A gap: the guest was quiet, or no daemon ran.
+                // A gap: nothing happened, or no daemon ran.
                 let is_next = before.is_some_and(|before| *minute <= before + 1);
-                let _ = write!(path, "{}{:.1} {:.1}", if is_next { 'L' } else { 'M' }, x(*minute), y(*value));
+                // A line of no length is a dot.
+                let dot = if is_next { "" } else { "h0" };
+                let _ = write!(path, "{}{:.1} {:.1}{dot}", if is_next { 'L' } else { 'M' }, x(*minute), y(*value));
                 before = Some(*minute);
             }
             let _ = writeln!(

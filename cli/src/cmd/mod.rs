@@ -36,6 +36,7 @@ use mpath_api::types::Disk;
 
 pub(crate) use self::config::SaveError;
 pub(crate) use self::disk::RelativePathError;
+pub(crate) use self::health::Unwell;
 pub(crate) use self::inject::injection_line;
 pub(crate) use self::path::{injected, state};
 use crate::Failure;
@@ -77,7 +78,7 @@ pub(crate) enum Command {
     /// left out. LONG REQUESTS has the stages of requests of 10 ms and more. HOST is the time for which the host did not run the I/O
     /// threads.
     History(history::Command),
-    /// Say in a line whether all is well, for monitors: exit code 0 ok, 1 degraded, 2 worse, 3 no daemon
+    /// Say in a line whether all is well, for monitors: exit code 0 ok, 1 degraded, 2 worse, 3 unknown
     ///
     /// Worse are the conditions waiting, held and failing. A disk without a front-end is as good as its paths.
     Health(health::Command),

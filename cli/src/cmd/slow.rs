@@ -27,6 +27,7 @@ pub(crate) struct Command {
 
 impl Command {
     pub(crate) fn run(&self, client: &Client, output: &mut Output) -> Result<(), Failure> {
+        when::check_order(self.since, self.until)?;
         let mut slow = client.slow(self.disk.as_deref())?;
         slow.retain(|of| when::is_within(&of.ended, self.since, self.until));
         slow.truncate(self.count);

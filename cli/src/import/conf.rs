@@ -87,10 +87,12 @@ pub(super) fn read(file: &Path, text: &str, selection: &Selection) -> Result<Imp
             None => String::new(),
         };
         let address = ControllerAddress { transport, traddr, trsvcid: take("trsvcid") };
+        let mut is_of_this_host = true;
         if let Some(text) = take("hostnqn") {
             let hostnqn: Nqn = text.parse().map_err(|error| refuse("hostnqn", format!("{error}")))?;
             let known = imported.hostnqn.get_or_insert_with(|| hostnqn.clone());
-            if *known != hostnqn {
+            is_of_this_host = *known == hostnqn;
+            if !is_of_this_host {
                 disk.notes.push(format!(
                     "hostnqn {hostnqn} of {}: left out, a daemon has one and that is {known}",
                     address.name()
@@ -99,12 +101,11 @@ pub(super) fn read(file: &Path, text: &str, selection: &Selection) -> Result<Imp
         }
         if let Some(text) = take("hostid") {
             let hostid: HostId = text.parse().map_err(|error| refuse("hostid", format!("{error}")))?;
-            let known = imported.hostid.get_or_insert(hostid);
-            if *known != hostid {
-                disk.notes.push(format!(
-                    "hostid {hostid} of {}: left out, a daemon has one and that is {known}",
-                    address.name()
-                ));
+            if is_of_this_host {
+                imported.hostid.get_or_insert(hostid);
+            }
+            if !is_of_this_host || imported.hostid != Some(hostid) {
+                disk.notes.push(format!("hostid {hostid} of {}: left out, a daemon has one", address.name()));
             }
         }
         if let Some(nqn) = take("nqn").filter(|nqn| nqn != DISCOVERY_NQN) {

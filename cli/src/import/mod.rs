@@ -169,8 +169,6 @@ fn convert(file: &Path, text: &str, drop_ins: &[PathBuf], selection: &Selection)
         let notes = imported.notes.into_iter().chain(imported.disks.into_iter().flat_map(|disk| disk.notes)).collect();
         return Err(ImportError::Nothing { file: file.into(), notes });
     }
-    // The daemon would prefer /etc/nvme/hostid, which belongs to another name.
-    imported.hostid = imported.hostid.or_else(|| imported.hostnqn.as_ref()?.host_id());
     imported.disks.iter_mut().for_each(ImportedDisk::note_differences);
     let text = yaml::write(file, &imported);
     Config::parse(&text).map_err(|source| ImportError::Result { file: file.into(), source })?;

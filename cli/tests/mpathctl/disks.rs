@@ -222,7 +222,8 @@ fn health_is_a_line_and_an_exit_code() {
     assert_eq!(daemon.said(&["health", "--disk", "disk1"]), (0, "ok: 1 disk\n".into(), String::new()));
     let held = "disk1: held: requests wait for 12.0 s: the previous daemon did not end in order\n";
     assert_eq!(Daemon::start_held().said(&["health", "--disk", "disk1"]), (2, held.into(), String::new()));
-    assert_eq!(daemon.fail(&["health", "--disk", "disk9"]).0, 1);
+    let (code, error) = daemon.fail(&["health", "--disk", "disk9"]);
+    assert!(code == 3 && error.contains("no disk is named `disk9`"), "{error}");
     let (code, _, stderr) = finish(&mut mpathctl(&["--api", "/nonexistent", "health"]));
     assert!(code == 3 && stderr.contains("no daemon listens"), "{code} {stderr}");
 }

@@ -10,8 +10,8 @@ const FLAPPING: u32 = 3;
 const PERIOD: Duration = Duration::from_secs(60);
 
 /// The remedy for front-ends that leave at once.
-const REMEDY: &str = "if no `front-end lost` in the events says why, QEMU cannot share the guest's memory: start it with `-object \
-    memory-backend-memfd,id=mem,size=SIZE,share=on -machine memory-backend=mem`, SIZE being that of `-m`";
+const REMEDY: &str = "if no `front-end lost` in the events and no line in QEMU's log says why, the usual cause is that QEMU cannot share \
+    the guest's memory: start it with `-object memory-backend-memfd,id=mem,size=SIZE,share=on -machine memory-backend=mem`, SIZE being that of `-m`";
 
 /// The front-ends of a disk, by what they did.
 #[derive(Debug, Default)]

@@ -12,7 +12,7 @@ use serde::Serialize;
 pub(super) const LARGEST_BYTES: u64 = 1 << 20;
 
 /// The path of `file` with this suffix.
-pub(super) fn with_suffix(file: &Path, suffix: impl AsRef<OsStr>) -> PathBuf {
+pub(crate) fn with_suffix(file: &Path, suffix: impl AsRef<OsStr>) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)

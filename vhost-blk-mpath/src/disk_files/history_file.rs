@@ -4,13 +4,13 @@
 //! [`HistoryMinute`] in postcard's form, made free of zeros (COBS), and a zero. So whatever a crash or another program leaves in the
 //! file costs the minutes there, and no others.
 //!
-//! Nothing in the file decides about data, and nothing is synced: a crash of the host costs the last minutes.
+//! Nothing in the file decides about data, and a minute is not synced: a crash of the host costs the last minutes.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use mpath_api::types::HistoryMinute;
@@ -44,14 +44,22 @@ pub(crate) enum HistoryFileError {
 #[derive(Debug)]
 pub(crate) struct HistoryFile {
     path: PathBuf,
-    /// Held by those that use the file. True once the disk is removed, when nothing more is written.
-    is_removed: Mutex<bool>,
+    /// Held by those that use the file.
+    state: RwLock<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The disk is removed, and nothing more is written.
+    is_removed: bool,
+    /// The last minute was not kept, which the log has said.
+    is_failing: bool,
 }
 
 impl HistoryFile {
     /// The file next to this vhost-user socket.
     pub(crate) fn new(socket: &Path) -> Self {
-        Self { path: with_suffix(socket, ".history"), is_removed: Mutex::new(false) }
+        Self { path: with_suffix(socket, ".history"), state: RwLock::default() }
     }
 
     /// The path of the file.
@@ -59,14 +67,24 @@ impl HistoryFile {
         &self.path
     }
 
-    /// Adds a minute. If the file would be larger than `largest_bytes`, a quarter of it goes first, the oldest. Blocks.
-    pub(crate) fn add(&self, minute: &HistoryMinute, largest_bytes: u64) -> Result<(), HistoryFileError> {
-        let frame = postcard::to_stdvec_cobs(minute)?;
-        let is_removed = self.is_removed.lock().unwrap_or_else(PoisonError::into_inner);
-        if *is_removed {
-            return Ok(());
+    /// Adds a minute, or logs once why not. Blocks.
+    pub(crate) fn keep(&self, minute: &HistoryMinute, largest_bytes: u64) {
+        // A file system that does not answer keeps the lock, and must not keep a thread for each minute.
+        let Ok(mut state) = self.state.try_write() else { return };
+        if state.is_removed {
+            return;
         }
-        let mut file = open(&self.path)?;
+        let error = self.add(minute, largest_bytes).err();
+        if let Some(error) = error.as_ref().filter(|_| !state.is_failing) {
+            tracing::warn!(file = %self.path.display(), %error, "cannot keep the history of a disk; the next minute is tried again");
+        }
+        state.is_failing = error.is_some();
+    }
+
+    /// Adds a minute. If the file would be larger than `largest_bytes`, a quarter of it goes first, the oldest.
+    fn add(&self, minute: &HistoryMinute, largest_bytes: u64) -> Result<(), HistoryFileError> {
+        let frame = postcard::to_stdvec_cobs(minute)?;
+        let mut file = open(&self.path, File::options().read(true).append(true).create(true))?;
         let length = file.seek(SeekFrom::End(0))?;
         if !has_version(&mut file)? {
             return Ok(replace(&self.path, &[FIRST_LINE, &frame].concat())?);
@@ -86,8 +104,8 @@ impl HistoryFile {
 
     /// The minutes that began from `from` until `until`, the oldest first: at most `most`, the latest. Blocks.
     pub(crate) fn read(&self, from: &str, until: &str, most: usize) -> Result<Vec<HistoryMinute>, HistoryFileError> {
-        let _used = self.is_removed.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut file = match File::open(&self.path) {
+        let _used = self.state.try_read().map_err(|_| io::Error::from(io::ErrorKind::WouldBlock))?;
+        let mut file = match open(&self.path, File::options().read(true)) {
             Err(missing) if missing.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             file => file?,
         };
@@ -105,7 +123,7 @@ impl HistoryFile {
 
     /// Removes the file for good, because the disk is removed. Blocks.
     pub(crate) fn forget(&self) {
-        *self.is_removed.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.state.write().unwrap_or_else(PoisonError::into_inner).is_removed = true;
         if let Err(error) = remove(&self.path) {
             tracing::warn!(file = %self.path.display(), %error, "cannot remove the history of a removed disk; remove the file");
         }
@@ -114,7 +132,11 @@ impl HistoryFile {
 
 /// The newest minutes, three quarters of `largest_bytes` at most, and one more.
 fn newest(file: &mut File, largest_bytes: u64, frame: &[u8]) -> io::Result<Vec<u8>> {
-    let frames = read_frames(file)?;
+    let mut frames = read_frames(file)?;
+    // A write that was cut short ends here.
+    if frames.last().is_some_and(|last| *last != 0) {
+        frames.push(0);
+    }
     let room = (largest_bytes / 4 * 3).saturating_sub(frame.len() as u64) as usize;
     let from = frames.len().saturating_sub(room);
     // From the beginning of a frame.
@@ -123,9 +145,10 @@ fn newest(file: &mut File, largest_bytes: u64, frame: &[u8]) -> io::Result<Vec<u
     Ok([FIRST_LINE, &frames[begin..], frame].concat())
 }
 
-fn open(path: &Path) -> io::Result<File> {
-    // Do not write through a link that another user has put there.
-    File::options().mode(0o600).read(true).append(true).create(true).custom_flags(libc::O_NOFOLLOW).open(path)
+/// Opens an ordinary file. Neither follows a link that another user has put there, nor waits for the other end of a pipe.
+fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    let file = options.mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("not an ordinary file")) }
 }
 
 /// Whether the file begins as this daemon writes it. The next read is after the first line.
@@ -158,7 +181,11 @@ fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use mpath_api::types::{ClassFigures, MinuteFigures, PathMinute, Stages};
+    use std::process::Command;
+
+    use mpath_api::types::{
+        ClassFigures, GuestErrorReason, GuestOperation, MinuteFigures, PathMinute, SlowRequest, Stages,
+    };
 
     use super::*;
 
@@ -166,12 +193,31 @@ mod tests {
         let figures = MinuteFigures { ios: 1200, p50_us: 85, p99_us: 410, max_us: 2200 };
         let guest = ClassFigures { read: Some(figures), write: Some(figures), other: None };
         let path = |index| PathMinute { index, address: format!("tcp://192.0.2.{index}:4420"), io: guest };
+        let us = Duration::from_micros;
+        let stages = Stages { queue: us(35_100), path: us(412_000), host: us(7_000), ..Stages::default() };
+        let slowest = SlowRequest {
+            disk: "disk0".into(),
+            ended: "2026-11-30T03:12:40.250Z".into(),
+            operation: GuestOperation::Write,
+            queue: 3,
+            sector: Some(1_000_000),
+            bytes: 4096,
+            total_us: 12_400,
+            stages,
+            longest: "path".into(),
+            index: Some(1),
+            paths: vec![0, 1],
+            attempts: 2,
+            error: Some(GuestErrorReason::Medium),
+        };
         HistoryMinute {
             began: format!("2026-11-30T{:02}:{:02}:00.000Z", number / 60, number % 60),
+            seconds: 60,
             guest,
-            long_requests: Stages::default(),
-            host_stalled_ms: 0,
-            slowest: None,
+            long_requests: stages,
+            host_stalled_ms: 7,
+            oldest_request_ms: Some(1_500),
+            slowest: Some(slowest),
             paths: vec![path(0), path(1)],
         }
     }
@@ -195,12 +241,12 @@ mod tests {
 
     /// 2880 minutes of a busy disk with two paths.
     #[test]
-    fn two_days_take_half_a_mebibyte_and_no_more() {
+    fn two_days_take_600_kilobytes() {
         let place = tempfile::tempdir().unwrap();
         let file = HistoryFile::new(&place.path().join("disk.sock"));
         (0..2880).for_each(|number| file.add(&minute(number % 1440), 1 << 20).unwrap());
         let bytes = fs::metadata(file.path()).unwrap().len();
-        assert!((300_000..1 << 19).contains(&bytes), "{bytes}");
+        assert!((550_000..700_000).contains(&bytes), "{bytes}");
         let largest = 100_000;
         for number in 0..1440 {
             file.add(&minute(number), largest).unwrap();
@@ -208,7 +254,19 @@ mod tests {
         }
         let left = all(&file);
         let expected = ((1440 - left.len() as u32)..1440).map(minute).collect::<Vec<_>>();
-        assert!(left.len() > 400 && left == expected, "{}", left.len());
+        assert!(left.len() > 300 && left == expected, "{}", left.len());
+    }
+
+    #[test]
+    fn a_write_that_was_cut_short_costs_no_later_minute() {
+        let place = tempfile::tempdir().unwrap();
+        let file = HistoryFile::new(&place.path().join("disk.sock"));
+        (0..20).for_each(|number| file.add(&minute(number), 1 << 20).unwrap());
+        let mut bytes = fs::read(file.path()).unwrap();
+        bytes.truncate(bytes.len() - 9);
+        fs::write(file.path(), &bytes).unwrap();
+        file.add(&minute(20), bytes.len() as u64).unwrap();
+        assert_eq!(all(&file).last(), Some(&minute(20)), "the file was full, too");
     }
 
     #[test]
@@ -231,14 +289,33 @@ mod tests {
     /// Another form of a minute needs another version of the file.
     #[test]
     fn the_form_of_a_minute_belongs_to_the_version() {
-        let frame = postcard::to_stdvec(&HistoryMinute { paths: Vec::new(), ..minute(1) }).unwrap();
-        let mut expected = vec![24];
-        expected.extend(b"2026-11-30T00:01:00.000Z");
-        for _ in 0..2 {
-            expected.extend([1, 0xb0, 0x09, 85, 0x9a, 0x03, 0x98, 0x11]);
-        }
-        expected.extend([0; 1 + 10 + 1 + 1 + 1]);
-        assert_eq!(frame, expected);
+        let frame = postcard::to_stdvec(&HistoryMinute { paths: minute(1).paths[..1].to_vec(), ..minute(1) }).unwrap();
+        let text = |text: &str| [&[text.len() as u8], text.as_bytes()].concat();
+        let figures = [1, 0xb0, 0x09, 85, 0x9a, 0x03, 0x98, 0x11];
+        let io = [&figures[..], &figures, &[0]].concat();
+        // Limit, no path, queue, injection, send, path, earlier attempts, retry, fence, host.
+        let stages = [0, 0, 0x9c, 0x92, 0x02, 0, 0, 0xe0, 0x92, 0x19, 0, 0, 0, 0xd8, 0x36];
+        let slowest = [
+            &[1][..],
+            &text("disk0"),
+            &text("2026-11-30T03:12:40.250Z"),
+            &[1, 3, 1, 0xc0, 0x84, 0x3d, 0x80, 0x20, 0xf0, 0x60],
+            &stages,
+            &text("path"),
+            &[1, 1, 2, 0, 1, 2, 1, 0],
+        ];
+        let expected = [
+            &text("2026-11-30T00:01:00.000Z")[..],
+            &[60],
+            &io,
+            &stages,
+            &[7, 1, 0xdc, 0x0b],
+            &slowest.concat(),
+            &[1, 0],
+            &text("tcp://192.0.2.0:4420"),
+            &io,
+        ];
+        assert_eq!(frame, expected.concat());
     }
 
     #[test]
@@ -247,7 +324,19 @@ mod tests {
         let file = HistoryFile::new(&place.path().join("disk.sock"));
         file.add(&minute(1), 1 << 20).unwrap();
         file.forget();
-        file.add(&minute(2), 1 << 20).unwrap();
+        file.keep(&minute(2), 1 << 20);
         assert!(!file.path().exists());
+    }
+
+    #[test]
+    fn a_pipe_or_a_link_is_no_history() {
+        let place = tempfile::tempdir().unwrap();
+        let file = HistoryFile::new(&place.path().join("disk.sock"));
+        let other = place.path().join("other");
+        assert!(Command::new("mkfifo").arg(file.path()).status().unwrap().success());
+        assert!(file.read("", "9", 1).is_err() && file.add(&minute(1), 1 << 20).is_err());
+        fs::remove_file(file.path()).unwrap();
+        std::os::unix::fs::symlink(&other, file.path()).unwrap();
+        assert!(file.add(&minute(1), 1 << 20).is_err() && !other.exists());
     }
 }

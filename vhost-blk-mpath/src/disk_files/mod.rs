@@ -11,3 +11,5 @@ pub(crate) mod history_file;
 pub(crate) mod lock;
 pub(crate) mod shown_disk;
 pub(crate) mod state_file;
+
+pub(crate) use file::with_suffix;

@@ -2,173 +2,162 @@
 //!
 //! The history of all disks, minute by minute.
 
-use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use mpath_api::types::{HistoryMinute, PathMinute, SlowRequest, Stages};
+use mpath_api::HISTORY_MINUTES_MAX;
+use mpath_api::types::{ClassFigures, HistoryMinute, PathMinute, SlowRequest};
 use mpath_core::{DiskId, DiskMinute, MinuteStats};
-use tokio::sync::oneshot;
+use tokio::sync::{Mutex as AsyncMutex, oneshot};
 use tokio::task::spawn_blocking;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::disk::Disk;
-use crate::disk_files::history_file::{HistoryFile, MINUTE, since_minute};
+use crate::disk_files::history_file::{HistoryFileError, MINUTE, since_minute};
 use crate::events::utc;
 use crate::service::disks::Disks;
 use crate::subsystem::Subsystem;
 
-/// How long after the end of a minute it is asked for: the I/O threads count minutes by another clock.
-const LATER: Duration = Duration::from_millis(500);
+/// How long I/O threads and files may take. A longer wait is given up until the next minute.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// A request without an answer for this time is something that has happened.
+const OLD: Duration = Duration::from_secs(1);
 /// The most bytes of one disk.
 const DISK_BYTES_MAX: u64 = 8 << 20;
-
-/// What was counted until the last minute that was kept.
-#[derive(Default)]
-struct Counted {
-    /// By disk.
-    stages: HashMap<String, Stages>,
-    /// By subsystem.
-    stalled: HashMap<String, Duration>,
-}
 
 /// The history of all disks: files, and the minute that has begun.
 pub(crate) struct History {
     disks: Arc<Disks>,
     /// The bound of all files.
     bytes_max: u64,
-    counted: Mutex<Counted>,
-    /// The files that could not be written, so that the log says so once.
-    failing: Mutex<HashSet<PathBuf>>,
+    /// Held while a minute goes from the I/O threads to the files, so that no client misses it.
+    keeping: AsyncMutex<()>,
 }
 
 impl History {
     /// The history in files that have this size in all.
     pub(crate) fn new(disks: Arc<Disks>, bytes_max: u64) -> Self {
-        Self { disks, bytes_max, counted: Mutex::default(), failing: Mutex::default() }
+        Self { disks, bytes_max, keeping: AsyncMutex::default() }
     }
 
-    /// Keeps each minute of all disks until `ends` resolves. Then keeps the minute that has begun.
+    /// Keeps what happens at each full minute of the host's clock, and when `ends` resolves.
     pub(crate) async fn run(self: Arc<Self>, ends: impl Future<Output = ()>) {
         let mut ends = std::pin::pin!(ends);
         loop {
-            let now = SystemTime::now();
-            let began = now - since_minute(now);
-            tokio::select! {
-                () = sleep(MINUTE.saturating_sub(since_minute(now)) + LATER) => self.keep(began, 1).await,
-                () = &mut ends => {
-                    let now = SystemTime::now();
-                    return self.keep(now - since_minute(now), 0).await;
-                }
+            let has_ended = tokio::select! {
+                () = sleep(MINUTE.saturating_sub(since_minute(SystemTime::now()))) => false,
+                () = &mut ends => true,
+            };
+            self.keep().await;
+            if has_ended {
+                return;
             }
         }
     }
 
-    /// The minute of a disk that has begun. `None` if nothing has happened in it.
-    pub(crate) async fn present(&self, subsystem: &Subsystem, disk: DiskId) -> Option<HistoryMinute> {
-        let now = SystemTime::now();
-        let stats = minute(subsystem, 0).await?;
-        let minutes = self.counted().describe(subsystem, now - since_minute(now), &stats);
-        minutes.into_iter().find(|(of, _)| *of == disk).map(|(_, minute)| minute)
+    /// The minutes of a disk that began in this time, the oldest first, that which has begun included.
+    pub(crate) async fn read(
+        &self,
+        subsystem: &Subsystem,
+        disk: DiskId,
+        from: SystemTime,
+        until: SystemTime,
+    ) -> Result<Vec<HistoryMinute>, HistoryFileError> {
+        let _kept = self.keeping.lock().await;
+        let (from, until) = (utc(from), utc(until));
+        let reading = Arc::clone(subsystem.records.history(usize::from(disk.0)));
+        let read = {
+            let (from, until) = (from.clone(), until.clone());
+            spawn_blocking(move || reading.read(&from, &until, HISTORY_MINUTES_MAX))
+        };
+        let mut minutes = read.await.unwrap_or_else(|failed| Err(io::Error::other(failed).into()))?;
+        let present = minute(subsystem, false).await.map(|stats| describe(subsystem, &stats)).unwrap_or_default();
+        let of_disk = present.into_iter().filter(|(of, _)| *of == disk).map(|(_, minute)| minute);
+        minutes.extend(of_disk.filter(|minute| from <= minute.began && minute.began <= until));
+        minutes.drain(..minutes.len().saturating_sub(HISTORY_MINUTES_MAX));
+        Ok(minutes)
     }
 
-    /// Keeps the minute of `minutes_ago`, which began at this time.
-    async fn keep(&self, began: SystemTime, minutes_ago: u64) {
+    /// Writes what has happened in all subsystems into the files of their disks.
+    async fn keep(&self) {
+        let _keeping = self.keeping.lock().await;
         let services = self.disks.services();
         let disks: usize = services.iter().map(|service| service.subsystem.disks.len()).sum();
         let largest_bytes = (self.bytes_max / disks.max(1) as u64).min(DISK_BYTES_MAX);
         for service in services {
             let subsystem = &service.subsystem;
-            let Some(stats) = minute(subsystem, minutes_ago).await else { continue };
-            let minutes = {
-                let mut counted = self.counted();
-                let minutes = counted.describe(subsystem, began, &stats);
-                counted.note(subsystem, &stats);
-                minutes
-            };
-            for (disk, minute) in minutes {
+            let Some(stats) = minute(subsystem, true).await else { continue };
+            for (disk, minute) in describe(subsystem, &stats) {
                 let file = Arc::clone(subsystem.records.history(usize::from(disk.0)));
-                self.write(file, minute, largest_bytes).await;
+                // A file system that does not answer keeps a thread, and the file's next minutes fail.
+                let _ = timeout(PATIENCE, spawn_blocking(move || file.keep(&minute, largest_bytes))).await;
             }
         }
     }
-
-    async fn write(&self, file: Arc<HistoryFile>, minute: HistoryMinute, largest_bytes: u64) {
-        let writing = Arc::clone(&file);
-        let written = spawn_blocking(move || writing.add(&minute, largest_bytes)).await;
-        let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
-        match written.ok().and_then(Result::err) {
-            Some(error) if failing.insert(file.path().into()) => {
-                tracing::warn!(file = %file.path().display(), %error, "cannot keep the history of a disk; the next minute is tried again");
-            }
-            Some(_) => {}
-            None => {
-                failing.remove(file.path());
-            }
-        }
-    }
-
-    fn counted(&self) -> MutexGuard<'_, Counted> {
-        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-impl Counted {
-    /// The minute of each disk with requests or stalls.
-    fn describe(&self, subsystem: &Subsystem, began: SystemTime, stats: &MinuteStats) -> Vec<(DiskId, HistoryMinute)> {
-        let before = self.stalled.get(subsystem.name()).copied().unwrap_or_default();
-        let host_stalled_ms = stats.stalled.saturating_sub(before).as_millis() as u64;
-        let paths: Vec<_> = {
-            let state = subsystem.state();
-            let of_path = |minute: &mpath_core::PathMinute| {
-                let address = state.path(minute.path)?.address.to_string();
-                Some(PathMinute { index: minute.path.0, address, io: (&minute.latencies).into() })
-            };
-            stats.paths.iter().filter_map(of_path).collect()
+/// The minute of each disk in which something happened.
+fn describe(subsystem: &Subsystem, stats: &MinuteStats) -> Vec<(DiskId, HistoryMinute)> {
+    let now = SystemTime::now();
+    let began = round(now.checked_sub(stats.covered).unwrap_or(UNIX_EPOCH));
+    let host_stalled_ms = stats.stalled.as_millis() as u64;
+    let paths: Vec<_> = {
+        let state = subsystem.state();
+        let of_path = |minute: &mpath_core::PathMinute| {
+            let address = state.path(minute.path)?.address.to_string();
+            Some(PathMinute { index: minute.path.0, address, io: (&minute.latencies).into() })
         };
-        let minute = |(disk, of): (&Disk, &DiskMinute)| {
-            let before = self.stages.get(disk.name()).copied().unwrap_or_default();
-            let slowest = of.slowest.as_ref().map(|slow| {
-                let ended = utc(SystemTime::now() - slow.ended_at.elapsed());
-                SlowRequest::new(disk.name().into(), ended, slow.io.flow.0 - disk.first_flow.0, slow)
-            });
-            let minute = HistoryMinute {
-                began: utc(began),
-                guest: (&of.latencies).into(),
-                long_requests: of.long_stages.since(before),
-                host_stalled_ms,
-                slowest,
-                paths: paths.clone(),
-            };
-            (!minute.guest.is_empty() || host_stalled_ms > 0).then_some((disk.id, minute))
+        stats.paths.iter().filter_map(of_path).collect()
+    };
+    let minute = |(disk, of): (&Disk, &DiskMinute)| {
+        let slowest = of.slowest.as_ref().map(|slow| {
+            let ended = utc(now.checked_sub(slow.ended_at.elapsed()).unwrap_or(now));
+            SlowRequest::new(disk.name().into(), ended, slow.io.flow.0 - disk.first_flow.0, slow)
+        });
+        let guest = ClassFigures::from(&of.latencies);
+        let oldest = of.oldest.filter(|age| *age >= OLD);
+        let minute = HistoryMinute {
+            began: utc(began),
+            // A minute may be a little longer or shorter.
+            seconds: ((stats.covered.as_millis() + 500) / 1000) as u32,
+            guest,
+            long_requests: of.long_stages,
+            host_stalled_ms,
+            oldest_request_ms: oldest.map(|age| age.as_millis() as u64),
+            slowest,
+            paths: paths.clone(),
         };
-        subsystem.disks.iter().zip(&stats.disks).filter_map(minute).collect()
-    }
-
-    /// Notes that this is kept.
-    fn note(&mut self, subsystem: &Subsystem, stats: &MinuteStats) {
-        self.stalled.insert(subsystem.name().into(), stats.stalled);
-        let stages = subsystem.disks.iter().zip(&stats.disks).map(|(disk, of)| (disk.name().into(), of.long_stages));
-        self.stages.extend(stages);
-    }
+        (!guest.is_empty() || host_stalled_ms > 0 || oldest.is_some()).then_some((disk.id, minute))
+    };
+    subsystem.disks.iter().zip(&stats.disks).filter_map(minute).collect()
 }
 
-/// The minute of a subsystem, summed over its I/O threads. `None` without threads, and if they end.
-async fn minute(subsystem: &Subsystem, minutes_ago: u64) -> Option<MinuteStats> {
+/// To the second: timers are a little late.
+fn round(time: SystemTime) -> SystemTime {
+    let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or_default() + Duration::from_millis(500);
+    UNIX_EPOCH + Duration::from_secs(since_epoch.as_secs())
+}
+
+/// The minute of a subsystem that has begun, summed over its I/O threads. `None` without threads, and if they end or do not
+/// answer.
+async fn minute(subsystem: &Subsystem, is_taken: bool) -> Option<MinuteStats> {
     let mut waits = Vec::new();
     for thread in subsystem.threads() {
         let (reply, wait) = oneshot::channel();
-        thread.minute(minutes_ago, Box::new(move |minute| drop(reply.send(minute))));
+        thread.minute(is_taken, Box::new(move |minute| drop(reply.send(minute))));
         waits.push(wait);
     }
-    let mut total: Option<MinuteStats> = None;
-    for wait in waits {
-        let minute = wait.await.ok()?;
-        match &mut total {
-            Some(total) => total.merge(&minute),
-            None => total = Some(minute),
+    let answers = async {
+        let mut total: Option<MinuteStats> = None;
+        for wait in waits {
+            let minute = wait.await.ok()?;
+            match &mut total {
+                Some(total) => total.merge(&minute),
+                None => total = Some(minute),
+            }
         }
-    }
-    total
+        total
+    };
+    timeout(PATIENCE, answers).await.ok().flatten()
 }

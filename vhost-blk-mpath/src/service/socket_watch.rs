@@ -34,13 +34,17 @@ type SocketFile = (SocketPath, (u64, u64));
 
 /// Watches the sockets of all disks and of the API. The files of passed sockets belong to another process.
 pub(crate) async fn watch(disks: Arc<Disks>, apis: Vec<(SocketPath, Weak<ListeningSocket>)>) {
-    let of_api = |(path, socket): (SocketPath, Weak<ListeningSocket>)| Some((path, socket.upgrade()?.file_identity()?));
-    let apis: Vec<_> = apis.into_iter().filter_map(of_api).collect();
     let mut lost_apis = vec![None; apis.len()];
     loop {
         sleep(PERIOD).await;
-        let found = look_at(apis.clone()).await;
-        tell_of_apis(&disks.common.events, &mut lost_apis, &found);
+        let identity = |socket: &Weak<ListeningSocket>| socket.upgrade()?.file_identity();
+        let files = apis.iter().filter_map(|(path, socket)| Some((path.clone(), identity(socket)?))).collect();
+        let mut found = look_at(files).await;
+        // The server may have ended meanwhile, and removed the file.
+        found.retain(|(path, _)| apis.iter().any(|(of, socket)| of == path && socket.strong_count() > 0));
+        if found.len() == lost_apis.len() {
+            tell_of_apis(&disks.common.events, &mut lost_apis, &found);
+        }
         for service in disks.services() {
             let sockets = service.sockets().into_iter();
             let files = sockets.filter_map(|of| Some((of.path, of.socket.file_identity()?))).collect();
@@ -94,7 +98,7 @@ fn tell_of_disks(service: &Service, found: &[(SocketPath, Option<LostFile>)]) {
             Some(match (*lost)? {
                 LostFile::Gone => format!(
                     "socket {path} is gone, so no front-end can connect, and a connected one goes on; `mpathctl upgrade` creates the \
-                     socket again"
+                     socket again, or a restart if the API socket is gone, too"
                 ),
                 LostFile::Replaced => format!(
                     "socket {path} was replaced by another file, so no front-end can connect, and a connected one goes on; remove that \

@@ -20,7 +20,7 @@ pub(crate) mod vendor_window;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use mpath_api::types::{ChangeSource, EventKind, EventPath};
 use mpath_api_server::PathRef;
@@ -37,7 +37,6 @@ use tokio::sync::{Mutex as AsyncMutex, Notify, watch};
 use crate::disk::settings::DiskSettings;
 use crate::disk::{Backing, Disk};
 use crate::disk_files::fence_record::FenceRecords;
-use crate::disk_files::history_file::since_minute;
 use crate::events::EventLog;
 use crate::io_threads::reports::Reports;
 use crate::io_threads::{barrier, injection};
@@ -256,11 +255,8 @@ impl Subsystem {
 
     fn start_thread(&self, index: u16) -> Result<IoThreadHandle, StartError> {
         let window = Window { ios: self.config.window.ios.get(), bytes: self.config.window.bytes.get().into() };
-        let now = Instant::now();
         let config = GroupConfig {
             window,
-            // Minutes of the host's clock.
-            minutes_since: now.checked_sub(since_minute(SystemTime::now())),
             seed: index.into(),
             shared_write_cache: self.config.shared_write_cache,
             suspect_timeout: self.config.suspect_timeout.duration(),
@@ -269,7 +265,7 @@ impl Subsystem {
             ..GroupConfig::default()
         };
         let shared: Vec<_> = self.disks.iter().map(|disk| disk.shared.clone()).collect();
-        let group = Group::new(now, config, &shared);
+        let group = Group::new(Instant::now(), config, &shared);
         let reports = Arc::clone(&self.reports);
         let report = Box::new(move |event| reports.send(event));
         let stalls = self.events.stalls.sender();

@@ -39,5 +39,5 @@ fn the_history_goes_on_after_a_restart() {
     assert_eq!(reads(&minutes), (READS + 1, READS + 1), "{minutes:?}");
     let path = &minutes[0].paths[0];
     assert!(target.addrs().iter().any(|address| path.address == format!("tcp://{address}")), "{path:?}");
-    assert!(minutes.iter().all(|minute| minute.began.ends_with(":00.000Z")), "{minutes:?}");
+    assert!(minutes.iter().all(|minute| minute.seconds <= 61), "{minutes:?}");
 }

@@ -133,7 +133,7 @@ fn a_key_that_is_none_or_null_is_no_key() {
 }
 
 #[test]
-fn the_host_identifier_is_that_in_the_name_of_the_host() {
+fn the_host_identifier_is_left_to_the_daemon_unless_a_file_has_one() {
     const ID: &str = "6f2a1d0e-3c55-4f8e-9a41-0d8f5b6c7e21";
     let name = format!("nqn.2014-08.org.nvmexpress:uuid:{ID}");
     let json = |name: &str| json(&[r#""traddr": "h""#]).replacen('{', &format!(r#"{{"hostnqn": "{name}", "#), 1);
@@ -143,7 +143,10 @@ fn the_host_identifier_is_that_in_the_name_of_the_host() {
         imported(&ini, &NONE).unwrap(),
         imported(&format!("-t tcp -a h -q {name}"), &of("nqn.s")).unwrap(),
     ] {
-        assert!(text.contains(&format!("\nhostid: \"{ID}\"\n")), "{text}");
+        // /etc/nvme/hostid comes before the name.
+        assert!(!text.contains("hostid"), "{text}");
     }
-    assert!(!imported(&json("nqn.host"), &NONE).unwrap().contains("hostid"));
+    let lines = format!("-t tcp -a h -q {name}\n-t tcp -a i -q nqn.other -I {ID}\n");
+    let text = imported(&lines, &of("nqn.s")).unwrap();
+    assert!(!text.contains("\nhostid:") && text.contains(&format!("hostid {ID} of")), "it is of another host: {text}");
 }

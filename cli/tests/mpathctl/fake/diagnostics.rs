@@ -120,6 +120,7 @@ pub(super) fn history() -> Vec<HistoryMinute> {
     };
     let minute = |began: &str, stalled_ms| HistoryMinute {
         began: began.into(),
+        seconds: if stalled_ms > 0 { 30 } else { 60 },
         guest: io(200),
         long_requests: Stages {
             path: Duration::from_millis(250),
@@ -127,6 +128,7 @@ pub(super) fn history() -> Vec<HistoryMinute> {
             ..Stages::default()
         },
         host_stalled_ms: stalled_ms,
+        oldest_request_ms: (stalled_ms > 0).then_some(12_400),
         slowest: (stalled_ms > 0).then(|| slow().remove(0)),
         paths: vec![path(0, 180), path(1, 30_000)],
     };

@@ -7,6 +7,7 @@ use std::io::{self, Read};
 use std::time::Duration;
 
 use mpath_api::types::Caller;
+use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
@@ -17,13 +18,16 @@ const CGROUPS_BYTES_MAX: u64 = 16 << 10;
 /// The kernel waits for the memory map of the process to read its command line. A process that keeps the map locked must not hold up
 /// its request.
 const READ_MAX: Duration = Duration::from_millis(200);
+/// The reads at a time: each that does not return keeps a thread.
+static READS: Semaphore = Semaphore::const_new(4);
 /// The login user of a process that no login has started.
 const NO_LOGIN: u32 = u32::MAX;
 
 /// Adds what `/proc` says of the process. Leaves out what cannot be read, because the process is gone or hidden from this daemon.
 pub(super) async fn describe(caller: Caller) -> Caller {
-    let Some(pid) = caller.pid else { return caller };
-    let read = timeout(READ_MAX, spawn_blocking(move || Process::read(pid))).await;
+    let (Some(pid), Ok(permit)) = (caller.pid, READS.try_acquire()) else { return caller };
+    // A read that takes too long keeps its permit.
+    let read = timeout(READ_MAX, spawn_blocking(move || (Process::read(pid), drop(permit)).0)).await;
     let Process { login_uid, command, unit } = read.ok().and_then(Result::ok).unwrap_or_default();
     Caller { login_uid, command, unit, ..caller }
 }

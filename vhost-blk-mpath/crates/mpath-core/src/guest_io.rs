@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::recent_latencies::{RecentLatencies, add_recent};
 use crate::times::as_nanos;
-use crate::{ClassLatencies, Io, IoError, LatencyCounts, Op, Stages, TimeCounts};
+use crate::{ClassLatencies, DiskMinute, Io, IoError, LatencyCounts, Op, SlowRequest, Stages, TimeCounts};
 
 /// Requests that took this long or longer are counted by stage. The stages of all others are not worth their cost.
 pub(crate) const LONG: Duration = Duration::from_millis(10);
@@ -76,6 +76,10 @@ impl GuestStats {
 pub(crate) struct GuestCounts {
     stats: GuestStats,
     recent: [Option<Box<RecentLatencies>>; Op::ALL.len()],
+    /// `long_stages` at the last [`GuestCounts::take`].
+    taken_stages: Stages,
+    /// The slowest request of [`LONG`] or longer since then.
+    slowest: Option<SlowRequest>,
 }
 
 /// Empty, as above.
@@ -96,24 +100,38 @@ impl GuestCounts {
         self.recent[op].get_or_insert_with(|| Box::new(RecentLatencies::EMPTY)).record(at, latency);
     }
 
-    /// Counts the stages of a request that took [`LONG`] or longer.
-    pub(crate) fn add_stages(&mut self, stages: Stages) {
-        self.stats.long_stages += stages;
-    }
-
-    /// The latencies of a minute by class.
-    pub(crate) fn minute(&self, minute: u64) -> ClassLatencies {
-        let mut classes = ClassLatencies::default();
-        for (op, recent) in Op::ALL.into_iter().zip(&self.recent) {
-            let of_op = recent.as_ref().and_then(|recent| recent.minute(minute));
-            add_recent(&mut classes[op.class().index()], of_op.as_deref());
+    /// Counts a long request that ends. Returns whether it is the slowest since the last [`GuestCounts::take`].
+    pub(crate) fn long_request(&mut self, request: &SlowRequest) -> bool {
+        self.stats.long_stages += request.stages;
+        let is_slowest = self.slowest.as_ref().is_none_or(|slowest| slowest.total < request.total);
+        if is_slowest {
+            self.slowest = Some(*request);
         }
-        classes
+        is_slowest
     }
 
-    /// The times of long requests by stage, since the start.
-    pub(crate) fn long_stages(&self) -> Stages {
-        self.stats.long_stages
+    /// Adds the first sector of the slowest request.
+    pub(crate) fn set_sector(&mut self, sector: Option<u64>) {
+        if let Some(slowest) = &mut self.slowest {
+            slowest.sector = sector;
+        }
+    }
+
+    /// What has happened since the last [`GuestCounts::take`].
+    pub(crate) fn untaken(&self) -> DiskMinute {
+        let mut latencies = ClassLatencies::default();
+        for (op, recent) in Op::ALL.into_iter().zip(&self.recent) {
+            let of_op = recent.as_ref().and_then(|recent| recent.untaken());
+            add_recent(&mut latencies[op.class().index()], of_op.as_deref());
+        }
+        let long_stages = self.stats.long_stages.since(self.taken_stages);
+        DiskMinute { latencies, long_stages, slowest: self.slowest, oldest: None }
+    }
+
+    /// Begins the next minute.
+    pub(crate) fn take(&mut self) {
+        self.recent.iter_mut().flatten().for_each(|recent| recent.take());
+        (self.taken_stages, self.slowest) = (self.stats.long_stages, None);
     }
 
     /// A snapshot at `at`, the time since the start of the group.

@@ -1,4 +1,4 @@
-//! One minute of a group, for a history that outlives the group.
+//! One minute of a group, for a history that outlives the group. A minute ends when its reader takes it.
 
 use std::time::Duration;
 
@@ -8,26 +8,30 @@ use crate::{LatencyCounts, PathId, SlowRequest, Stages};
 /// Latencies by class, in the order of [`crate::OpClass::ALL`]. `None` without a request.
 pub type ClassLatencies = [Option<Box<LatencyCounts>>; 3];
 
-/// What happened in one minute.
+/// One minute.
 #[derive(Clone, Debug, Default)]
 pub struct MinuteStats {
+    /// How long it is.
+    pub covered: Duration,
     /// By disk.
     pub disks: Vec<DiskMinute>,
     /// The paths with requests that succeeded.
     pub paths: Vec<PathMinute>,
-    /// How long this host did not run the I/O threads, since their start: the sum over the threads.
+    /// How long this host did not run the I/O threads: the sum over the threads.
     pub stalled: Duration,
 }
 
-/// What the guest of one disk got in one minute.
+/// One minute of one disk.
 #[derive(Clone, Debug, Default)]
 pub struct DiskMinute {
     /// From the virtqueue to the answer.
     pub latencies: ClassLatencies,
-    /// The times of all requests of 10 ms or more, by stage, since the start.
+    /// The times of all requests of 10 ms or more, by stage.
     pub long_stages: Stages,
-    /// The slowest request that ended in the minute.
+    /// The slowest request of 10 ms or more that ended.
     pub slowest: Option<SlowRequest>,
+    /// The age of the oldest request without an answer, at the end.
+    pub oldest: Option<Duration>,
 }
 
 /// The requests that succeeded on one path in one minute.
@@ -47,6 +51,7 @@ impl MinuteStats {
             mine.long_stages += theirs.long_stages;
             let slowest = [mine.slowest, theirs.slowest].into_iter().flatten().max_by_key(|request| request.total);
             mine.slowest = slowest;
+            mine.oldest = mine.oldest.max(theirs.oldest);
         }
         for theirs in &other.paths {
             match self.paths.iter_mut().find(|mine| mine.path == theirs.path) {
@@ -55,6 +60,7 @@ impl MinuteStats {
             }
         }
         self.stalled += other.stalled;
+        self.covered = self.covered.max(other.covered);
     }
 }
 

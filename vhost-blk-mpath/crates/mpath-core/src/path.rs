@@ -266,9 +266,14 @@ impl Path {
         recent.get_or_insert_with(|| Box::new(RecentLatencies::EMPTY)).record(at, latency);
     }
 
-    /// The latencies of a minute by class.
-    pub(crate) fn minute(&self, minute: u64) -> ClassLatencies {
-        self.recent_latencies.each_ref().map(|recent| recent.as_ref()?.minute(minute))
+    /// The latencies by class since the last [`Path::take_minute`].
+    pub(crate) fn untaken(&self) -> ClassLatencies {
+        self.recent_latencies.each_ref().map(|recent| recent.as_ref()?.untaken())
+    }
+
+    /// Begins the next minute.
+    pub(crate) fn take_minute(&mut self) {
+        self.recent_latencies.iter_mut().flatten().for_each(|recent| recent.take());
     }
 
     /// The counters at `at`, the time since the start of the group.

@@ -3,7 +3,6 @@
 //! Latencies of recent requests, for the operator.
 
 use std::fmt;
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::times::as_nanos;
@@ -13,8 +12,8 @@ const PER_OCTAVE: usize = 1 << PER_OCTAVE_BITS;
 const PER_OCTAVE_BITS: u32 = 4;
 /// Latencies are counted in units of 1.024 µs.
 const UNIT_BITS: u32 = 10;
-/// Latencies of this and more, 137 s, count as the longest: twice the longest injection.
-const HIGHEST_BITS: u32 = 37;
+/// Latencies of this and more, 73 minutes, count as the longest. A guest may wait for a path that long.
+const HIGHEST_BITS: u32 = 42;
 /// One bucket for each of the first 16 units. Each octave above has 16 buckets.
 const BUCKETS: usize = ((HIGHEST_BITS - UNIT_BITS - PER_OCTAVE_BITS + 1) as usize) * PER_OCTAVE;
 
@@ -38,9 +37,12 @@ impl LatencyCounts {
 
     /// Adds the counts of another group.
     pub(crate) fn add(&mut self, other: &Self) {
-        for (mine, theirs) in self.0.iter_mut().zip(&other.0) {
-            *mine = mine.saturating_add(*theirs);
-        }
+        *self = self.with(other, u32::saturating_add);
+    }
+
+    /// Each count with that of `other`.
+    fn with(&self, other: &Self, of: impl Fn(u32, u32) -> u32) -> Self {
+        Self(std::array::from_fn(|bucket| of(self.0[bucket], other.0[bucket])))
     }
 
     /// The number of requests.
@@ -80,12 +82,13 @@ fn highest(bucket: usize) -> u64 {
     (units << octave << UNIT_BITS) - 1
 }
 
-/// Latencies of the last second, to a tenth of a second, of the last minute, to ten seconds, and of whole minutes.
+/// Latencies of the last second, to a tenth of a second, of the last minute, to ten seconds, and of the time since they were
+/// taken.
 ///
 /// The present time slot is part of the first two windows, so they cover the last 0.9 to 1 s and the last 50 to 60 s.
 ///
-/// A request costs one comparison, one bucket and one count. A tenth that is over is added to its ten seconds and to its minute.
-/// The 18 slots take 27 KiB for each path and class, or disk and operation, with requests, in each I/O thread.
+/// A request costs one comparison, one bucket and one count. A tenth that is over is added to its ten seconds, and to those not taken.
+/// The 17 slots take 31 KiB for each path and class, or disk and operation, with requests, in each I/O thread.
 #[derive(Clone)]
 pub(crate) struct RecentLatencies {
     /// The end of the present tenth.
@@ -93,8 +96,9 @@ pub(crate) struct RecentLatencies {
     tenths: Slots<10>,
     /// The tenths that are over.
     ten_seconds: Slots<6>,
-    /// The tenths that are over.
-    minutes: Slots<2>,
+    /// The tenths that are over since the last [`RecentLatencies::take`], less what that has taken of the present tenth. The counts
+    /// wrap.
+    untaken: LatencyCounts,
 }
 
 impl fmt::Debug for RecentLatencies {
@@ -103,19 +107,17 @@ impl fmt::Debug for RecentLatencies {
     }
 }
 
-/// Tenths of ten seconds, and of a minute.
+/// Tenths of ten seconds.
 const TEN_SECONDS: u64 = 100;
-const MINUTE: u64 = 600;
-
-/// The number of the minute, which [`RecentLatencies::minute`] takes.
-pub(crate) fn minute(at: Duration) -> u64 {
-    tenth(at) / MINUTE
-}
 
 impl RecentLatencies {
     /// Without a request.
-    pub(crate) const EMPTY: Self =
-        Self { tenth_ends: Duration::ZERO, tenths: Slots::EMPTY, ten_seconds: Slots::EMPTY, minutes: Slots::EMPTY };
+    pub(crate) const EMPTY: Self = Self {
+        tenth_ends: Duration::ZERO,
+        tenths: Slots::EMPTY,
+        ten_seconds: Slots::EMPTY,
+        untaken: LatencyCounts::EMPTY,
+    };
 
     /// Counts a request. Times are measured from any fixed moment, and do not go backwards.
     #[inline]
@@ -130,7 +132,7 @@ impl RecentLatencies {
     fn begin_tenth(&mut self, at: Duration) {
         let (before, counts) = (self.tenths.latest, &self.tenths.counts[self.tenths.place]);
         self.ten_seconds.add(before / TEN_SECONDS, counts);
-        self.minutes.add(before / MINUTE, counts);
+        self.untaken = self.untaken.with(counts, u32::wrapping_add);
         let tenth = tenth(at);
         self.tenths.advance(tenth);
         self.tenth_ends = Duration::from_millis((tenth + 1) * 100);
@@ -144,25 +146,26 @@ impl RecentLatencies {
     /// The latencies of the last minute.
     pub(crate) fn last_minute(&self, at: Duration) -> Option<Box<LatencyCounts>> {
         let slot = tenth(at) / TEN_SECONDS;
-        self.with_present(self.ten_seconds.sum(slot), TEN_SECONDS, (slot + 1).saturating_sub(6)..=slot)
-    }
-
-    /// The latencies of a minute, counted from 0: this one, or the one before.
-    pub(crate) fn minute(&self, minute: u64) -> Option<Box<LatencyCounts>> {
-        self.with_present(self.minutes.get(minute), MINUTE, minute..=minute)
-    }
-
-    /// Adds the present tenth, if it belongs to one of these slots of `tenths` each.
-    fn with_present(
-        &self,
-        mut sum: Option<Box<LatencyCounts>>,
-        tenths: u64,
-        slots: RangeInclusive<u64>,
-    ) -> Option<Box<LatencyCounts>> {
-        if slots.contains(&(self.tenths.latest / tenths)) {
-            add_recent(&mut sum, Some(&self.tenths.counts[self.tenths.place]));
+        let mut sum = self.ten_seconds.sum(slot);
+        if ((slot + 1).saturating_sub(6)..=slot).contains(&(self.tenths.latest / TEN_SECONDS)) {
+            add_recent(&mut sum, Some(self.present_tenth()));
         }
         sum.filter(|sum| **sum != LatencyCounts::EMPTY)
+    }
+
+    /// The latencies since the last [`RecentLatencies::take`].
+    pub(crate) fn untaken(&self) -> Option<Box<LatencyCounts>> {
+        let counts = self.untaken.with(self.present_tenth(), u32::wrapping_add);
+        (counts != LatencyCounts::EMPTY).then(|| Box::new(counts))
+    }
+
+    /// Begins to count anew.
+    pub(crate) fn take(&mut self) {
+        self.untaken = LatencyCounts::EMPTY.with(self.present_tenth(), u32::wrapping_sub);
+    }
+
+    fn present_tenth(&self) -> &LatencyCounts {
+        &self.tenths.counts[self.tenths.place]
     }
 }
 
@@ -205,12 +208,6 @@ impl<const N: usize> Slots<N> {
     fn add(&mut self, slot: u64, counts: &LatencyCounts) {
         self.advance(slot);
         self.counts[self.place].add(counts);
-    }
-
-    /// The counts of a slot, if it is one of the latest.
-    fn get(&self, slot: u64) -> Option<Box<LatencyCounts>> {
-        let is_kept = slot <= self.latest && self.latest - slot < N as u64;
-        is_kept.then(|| Box::new(self.counts[slot as usize % N].clone()))
     }
 
     /// The counts of this slot and of the `N - 1` slots before it. `None` if none of them has a request.
@@ -290,6 +287,22 @@ mod tests {
 
     proptest! {
         #[test]
+        fn each_latency_is_taken_once(gaps in prop::collection::vec((0_u64..90, prop::bool::weighted(0.2)), 1..200)) {
+            let (mut recent, mut at, mut given, mut taken) = (RecentLatencies::EMPTY, 0, 0, 0);
+            for (gap, takes) in gaps {
+                at += gap;
+                recent.record(Duration::from_millis(at), MS);
+                given += 1;
+                prop_assert_eq!(recent.untaken().map_or(0, |counts| counts.requests()), given - taken);
+                if takes {
+                    recent.take();
+                    taken = given;
+                    prop_assert!(recent.untaken().is_none());
+                }
+            }
+        }
+
+        #[test]
         fn windows_match_a_plain_list(
             requests in prop::collection::vec((0_u64..30_000, 0_u64..40_000_000_000), 1..60),
             after in 0_u64..70_000,
@@ -312,16 +325,10 @@ mod tests {
                 latencies.sort_unstable();
                 latencies
             };
-            let minute = (now / 60_000).saturating_sub(1);
-            let in_minute = list.iter().filter(|(at, _)| at / 60_000 == minute).map(|(_, latency)| *latency);
-            let mut minute_before: Vec<_> = in_minute.collect();
-            minute_before.sort_unstable();
             let now = Duration::from_millis(now);
             for (counts, list) in [
                 (recent.last_second(now), expected(100, 10)),
                 (recent.last_minute(now), expected(10_000, 6)),
-                (recent.minute(now.as_secs() / 60), expected(60_000, 1)),
-                (recent.minute((now.as_secs() / 60).saturating_sub(1)), minute_before),
             ] {
                 prop_assert_eq!(counts.is_some(), !list.is_empty());
                 for (quantile, percent) in [(0.0, 0), (0.5, 50), (0.75, 75), (1.0, 100)] {

@@ -252,10 +252,10 @@ impl IoThreadHandle {
         self.send(IoThreadMessage::Stats(reply));
     }
 
-    /// Calls `reply` from the I/O thread with the minute of `minutes_ago`: 0 is the present one, and 1 the one before. Never calls
-    /// it if the thread has ended.
-    pub fn minute(&self, minutes_ago: u64, reply: Box<dyn FnOnce(MinuteStats) + Send>) {
-        self.send(IoThreadMessage::Minute { minutes_ago, reply });
+    /// Calls `reply` from the I/O thread with what has happened in this minute. The next one begins if the minute is taken. Never
+    /// calls it if the thread has ended.
+    pub fn minute(&self, is_taken: bool, reply: Box<dyn FnOnce(MinuteStats) + Send>) {
+        self.send(IoThreadMessage::Minute { is_taken, reply });
     }
 
     /// The time that the thread has polled since its start.

@@ -60,8 +60,8 @@ pub enum IoThreadMessage<S = OwnedFd> {
     WhenSettled { disk: DiskId, settled: Box<dyn FnOnce() + Send> },
     /// Call back with a copy of the statistics.
     Stats(Box<dyn FnOnce(GroupStats) + Send>),
-    /// Call back with the minute of this many minutes ago.
-    Minute { minutes_ago: u64, reply: Box<dyn FnOnce(MinuteStats) + Send> },
+    /// Call back with what has happened in this minute. The next one begins if the minute is taken.
+    Minute { is_taken: bool, reply: Box<dyn FnOnce(MinuteStats) + Send> },
     /// Call back with what would happen to the next requests of a disk, and what its requests wait for.
     Explain { disk: DiskId, reply: Box<dyn FnOnce(ThreadExplanation) + Send> },
     /// Call back with the slowest requests of the last minutes.

@@ -388,9 +388,11 @@ impl Control for Fake {
         let began = |minute: u64| UNIX_EPOCH + Duration::from_secs(60 * minute);
         let minute = |minute: u64| HistoryMinute {
             began: minute.to_string(),
+            seconds: 60,
             guest: ClassFigures::default(),
             long_requests: Stages::default(),
             host_stalled_ms: minute,
+            oldest_request_ms: None,
             slowest: None,
             paths: Vec::new(),
         };

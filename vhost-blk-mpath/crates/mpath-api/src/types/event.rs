@@ -277,6 +277,7 @@ impl EventKind {
             | Self::MediumError
             | Self::HostStalled
             | Self::FrontEndFlapping
+            | Self::VolatileWriteCache
             | Self::SocketLost
             | Self::UpgradeFailed
             | Self::ConfigNotReloaded => Severity::Warning,

@@ -7,21 +7,25 @@ use utoipa::ToSchema;
 use super::SlowRequest;
 use super::explanation::us;
 
-/// `GET /v1/disks/{disk}/history`: one minute of a disk. A minute without requests is left out.
+/// `GET /v1/disks/{disk}/history`: one minute of a disk. A minute in which nothing happened is left out.
 // The daemon keeps it in this form. A test of the daemon fails if the form changes, so that its files get another version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct HistoryMinute {
-    /// When the minute began: UTC, RFC 3339 with milliseconds. The minute in which a daemon ended and the next one began is there
-    /// twice.
+    /// When the minute began: UTC, RFC 3339 with milliseconds.
     pub began: String,
+    /// How many seconds it has. The minute that has begun, the first one of a daemon and the last one have less than 60.
+    pub seconds: u32,
     /// The guest's requests, from the virtqueue to the answer.
     pub guest: ClassFigures,
     /// The times of all requests of 10 ms or more, by stage.
     pub long_requests: Stages,
     /// How long this host did not run the I/O threads of the disk: the sum over the threads.
     pub host_stalled_ms: u64,
-    /// The slowest request that ended in the minute.
+    /// The age of the oldest request without an answer, at the end of the minute. Waits for the disk's limits do not count. `null`
+    /// without such a request.
+    pub oldest_request_ms: Option<u64>,
+    /// The slowest request of 10 ms or more that ended in the minute.
     pub slowest: Option<SlowRequest>,
     /// The paths with requests that succeeded, for every disk over them, from the choice of the path to the answer.
     pub paths: Vec<PathMinute>,

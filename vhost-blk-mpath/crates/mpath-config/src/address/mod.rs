@@ -227,7 +227,10 @@ fn with_interface(transport: Transport, host: &str, port: Option<&str>, local: &
         return None;
     }
     let port = port.map(|port| format!(":{port}")).unwrap_or_default();
-    Some(format!("{transport}://[{ip}]{port}?host-iface={}", zone.unwrap_or("INTERFACE")))
+    Some(format!(
+        "{transport}://[{ip}]{port}?host-iface={}",
+        zone.map_or("INTERFACE", |zone| zone.strip_prefix("25").unwrap_or(zone))
+    ))
 }
 
 /// Splits `HOST`, `HOST:PORT` or `[HOST]:PORT`. The brackets stay with the host.

@@ -135,7 +135,7 @@ pub struct Config {
     pub io_threads: IoThreads,
 
     /// The largest size of the histories of all disks together, 1MiB to 1GiB. They are next to the disks' sockets.
-    /// Default: `32MiB`.
+    /// Default: `64MiB`.
     #[serde(default = "default_history_size")]
     #[arg(long, value_name = "SIZE")]
     pub history_size: HistorySize,
@@ -266,7 +266,7 @@ fn default_api() -> SocketPath {
 }
 
 fn default_history_size() -> HistorySize {
-    HistorySize::constant(32 << 20)
+    HistorySize::constant(64 << 20)
 }
 
 fn default_io_threads() -> IoThreads {

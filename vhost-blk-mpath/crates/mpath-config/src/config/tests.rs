@@ -126,7 +126,7 @@ fn the_example_of_shared_paths_works() {
 fn the_documented_defaults() {
     let config = parse(MINIMAL);
     assert_eq!(config.api.to_string(), DEFAULT_API_SOCKET);
-    assert_eq!((config.io_threads.get(), config.wait_for, config.history_size.get()), (1, WaitFor::None, 32 << 20));
+    assert_eq!((config.io_threads.get(), config.wait_for, config.history_size.get()), (1, WaitFor::None, 64 << 20));
     assert_eq!((config.hostnqn, config.hostid, config.metrics_address), (None, None, None));
     let disk = &config.disks[0];
     assert_eq!(disk.name.as_str(), "disk0");

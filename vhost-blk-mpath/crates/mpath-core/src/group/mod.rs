@@ -87,8 +87,6 @@ pub struct GroupConfig {
     pub io_timeout: Duration,
     /// How slow reads are hedged at the start; `None`: not at all.
     pub hedging: Option<Hedging>,
-    /// The minutes of [`Group::minute`] begin at this time, and every 60 s after that; `None`: at the start of the group.
-    pub minutes_since: Option<Instant>,
     /// Seed of the random choices of policies: the jitter of probes.
     pub seed: u64,
 }
@@ -108,7 +106,6 @@ impl Default for GroupConfig {
             suspect_timeout: Duration::from_millis(300),
             io_timeout: Duration::from_secs(30),
             hedging: None,
-            minutes_since: None,
             seed: 0,
         }
     }
@@ -119,8 +116,10 @@ impl Default for GroupConfig {
 #[derive(Debug)]
 pub struct Group {
     config: GroupConfig,
-    /// Times of statistics count from here.
     started: Instant,
+    /// The last [`Group::take_minute`], and how long this host had not run the thread until then.
+    minute_began: Instant,
+    taken_stalled: Duration,
     policies: ActivePolicies,
     /// By id, including ids without a path.
     paths: Vec<Path>,
@@ -143,6 +142,8 @@ pub struct Group {
     /// Requests submitted and not yet finished.
     open: usize,
     slow: SlowRequests,
+    /// The disk whose slowest request has ended last, if its sector is not known yet.
+    needs_sector: Option<DiskId>,
     /// When to publish the oldest open request of each disk again.
     publish_oldest_at: Instant,
     /// Whether an open request is published.
@@ -218,7 +219,9 @@ impl Group {
             oldest: disk.oldest.publisher(now),
         };
         Self {
-            started: config.minutes_since.unwrap_or(now),
+            started: now,
+            minute_began: now,
+            taken_stalled: Duration::ZERO,
             policies: ActivePolicies::new(config.policy, config.seed),
             config,
             paths: Vec::new(),
@@ -234,6 +237,7 @@ impl Group {
             finished: VecDeque::new(),
             open: 0,
             slow: SlowRequests::new(now),
+            needs_sector: None,
             publish_oldest_at: now,
             has_published_oldest: false,
             backoff: 0,

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use super::Group;
+use super::{Group, earlier};
 use crate::guest_io::LONG;
 use crate::history::Phase;
-use crate::requests::{Request, State};
-use crate::{DiskId, IoError, PathId, SlowRequest, Tag};
+use crate::requests::State;
+use crate::{IoError, PathId, SlowRequest, Tag};
 
 /// How often the oldest open request of each disk is published.
 const PUBLISH_EVERY: Duration = Duration::from_millis(250);
@@ -43,46 +43,45 @@ impl Group {
         let request = &self.requests[tag];
         let (io, history) = (request.io, &request.history);
         let pauses = self.scheduler.pauses(now, io.disk);
-        let stages = history.stages(now, request.phase(request.ended_in), pauses, &self.host_time);
-        if total >= LONG {
-            self.disks[io.disk.index()].guest.add_stages(stages);
-        }
-        if !is_slow {
-            return;
-        }
         let has_path = history.paths != 0;
         let slow = SlowRequest {
             ended_at: now,
             io,
             sector: None,
             total,
-            stages,
+            stages: history.stages(now, request.phase(request.ended_in), pauses, &self.host_time),
             path: (has_path && !self.fans_out(io.op)).then_some(request.path),
             paths: history.paths,
             attempts: u32::from(has_path) * (1 + request.retries + request.failovers + request.recalls),
             result,
         };
-        self.slow.record(now, slow);
+        if total >= LONG && self.disks[io.disk.index()].guest.long_request(&slow) {
+            self.needs_sector = Some(io.disk);
+        }
+        if is_slow {
+            self.slow.record(now, slow);
+        }
     }
 
-    /// When the oldest open request of a disk was submitted. The time that an old one has waited for the limits of the disk is left
+    /// When the oldest open request of each disk was submitted. The time that an old one has waited for the limits of its disk is left
     /// out: that is meant.
-    pub(super) fn oldest(&self, now: Instant, disk: DiskId) -> Option<Instant> {
-        let open = self.requests.iter().filter(|request| request.state != State::Free && request.io.disk == disk);
-        let began = |request: &Request| {
-            let phase = request.phase(request.state);
+    pub(super) fn oldest(&self, now: Instant) -> Vec<Option<Instant>> {
+        let mut oldest = vec![None; self.disks.len()];
+        for request in self.requests.iter().filter(|request| request.state != State::Free) {
+            let (disk, phase) = (request.io.disk, request.phase(request.state));
             let pauses = || self.scheduler.pauses(now, disk);
             let limit = || request.history.stages(now, phase, pauses(), &self.host_time).limit;
             let limited = if request.age(now) >= OLD { limit() } else { Duration::ZERO };
-            request.history.submitted_at + limited
-        };
-        open.map(began).min()
+            let oldest = &mut oldest[disk.index()];
+            *oldest = earlier(*oldest, Some(request.history.submitted_at + limited));
+        }
+        oldest
     }
 
     #[cold]
     pub(super) fn publish_oldest(&mut self, now: Instant) {
-        for disk in self.disks() {
-            self.disks[disk.index()].oldest.publish(self.oldest(now, disk));
+        for (disk, oldest) in self.disks.iter().zip(self.oldest(now)) {
+            disk.oldest.publish(oldest);
         }
         self.publish_oldest_at = now + PUBLISH_EVERY;
         self.has_published_oldest = self.open > 0;
@@ -104,12 +103,17 @@ impl Group {
     #[inline]
     #[must_use]
     pub fn asks_for_sector(&self) -> bool {
-        self.slow.needs_sector
+        self.slow.needs_sector || self.needs_sector.is_some()
     }
 
     /// Sets the first sector of the request that finished last; `None` if it has none. Only the driver knows it.
     pub fn set_slow_sector(&mut self, sector: Option<u64>) {
-        self.slow.set_sector(sector);
+        if self.slow.needs_sector {
+            self.slow.set_sector(sector);
+        }
+        if let Some(disk) = self.needs_sector.take() {
+            self.disks[disk.index()].guest.set_sector(sector);
+        }
     }
 
     /// Records that the last command of a request's attempt on this path was sent at `sent_at`. Call it before the

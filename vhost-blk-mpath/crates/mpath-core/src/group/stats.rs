@@ -4,10 +4,7 @@ use std::time::Instant;
 
 use super::Group;
 use crate::path::Path;
-use crate::recent_latencies::minute;
-use crate::{
-    ClassLatencies, DiskId, DiskMinute, GroupStats, GuestStats, MinuteStats, OpClass, PathId, PathMinute, PathStats,
-};
+use crate::{DiskId, DiskMinute, GroupStats, GuestStats, MinuteStats, OpClass, PathId, PathMinute, PathStats};
 
 impl Group {
     /// A snapshot of the statistics, histograms included.
@@ -19,7 +16,7 @@ impl Group {
             queued: self.scheduler.len() as u64,
             backoff: self.backoff,
             failover_times: self.failover_times.clone(),
-            guests: self.disks().map(|disk| self.guest_stats(now, disk)).collect(),
+            guests: self.guest_stats(now),
             fence_waits: self.disks.iter().map(|disk| disk.fence_waits).collect(),
             host: vec![self.host_time.stats().clone()],
             scheduler: self.scheduler.stats(now),
@@ -46,35 +43,38 @@ impl Group {
         }
     }
 
-    /// The minute of this many minutes ago: 0 is the present one, and 1 the one before. Older ones are not kept. Minutes
-    /// begin as [`crate::GroupConfig::minutes_since`] says.
+    /// The minute that has begun with the last [`Group::take_minute`], or with the start.
     #[must_use]
-    pub fn minute(&self, now: Instant, minutes_ago: u64) -> MinuteStats {
-        let at = |time: Instant| minute(time.saturating_duration_since(self.started));
-        let wanted = at(now).checked_sub(minutes_ago);
-        let of_disk = |disk: DiskId| {
-            let guest = &self.disks[disk.index()].guest;
-            let ended = self.slow.recent(now).filter(|slow| slow.io.disk == disk && Some(at(slow.ended_at)) == wanted);
-            DiskMinute {
-                latencies: wanted.map_or_else(ClassLatencies::default, |wanted| guest.minute(wanted)),
-                long_stages: guest.long_stages(),
-                slowest: ended.max_by_key(|slow| slow.total).copied(),
-            }
+    pub fn minute(&self, now: Instant) -> MinuteStats {
+        let oldest = self.oldest(now);
+        let of_disk = |disk: DiskId| DiskMinute {
+            oldest: oldest[disk.index()].map(|at| now - at),
+            ..self.disks[disk.index()].guest.untaken()
         };
         let added = self.paths.iter().zip(0..).filter(|(path, _)| path.added);
         let of_path = |(path, id): (&Path, u16)| {
-            let latencies = path.minute(wanted?);
+            let latencies = path.untaken();
             latencies.iter().any(Option::is_some).then_some(PathMinute { path: PathId(id), latencies })
         };
         MinuteStats {
+            covered: now - self.minute_began,
             disks: self.disks().map(of_disk).collect(),
             paths: added.filter_map(of_path).collect(),
-            stalled: self.host_time.stats().stalled,
+            stalled: self.host_time.stats().stalled.saturating_sub(self.taken_stalled),
         }
     }
 
-    fn guest_stats(&self, now: Instant, disk: DiskId) -> GuestStats {
-        let oldest = self.oldest(now, disk).map(|at| now - at);
-        self.disks[disk.index()].guest.stats(now - self.started, oldest)
+    /// The same, and the next minute begins.
+    pub fn take_minute(&mut self, now: Instant) -> MinuteStats {
+        let minute = self.minute(now);
+        self.disks.iter_mut().for_each(|disk| disk.guest.take());
+        self.paths.iter_mut().for_each(Path::take_minute);
+        (self.minute_began, self.taken_stalled) = (now, self.host_time.stats().stalled);
+        minute
+    }
+
+    fn guest_stats(&self, now: Instant) -> Vec<GuestStats> {
+        let oldest = self.oldest(now).into_iter().map(|oldest| oldest.map(|at| now - at));
+        self.disks.iter().zip(oldest).map(|(disk, oldest)| disk.guest.stats(now - self.started, oldest)).collect()
     }
 }

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use mpath_core::{
     Action, AnaState, Association, Direction, DiskId, Epoch, FlowId, Group, GroupConfig, Injection, Io, IoError,
-    Limits, Op, Outcome, PathConfig, PathId, PolicyKind, RetryCause, SharedDisk, SlowRequest, Tag, Waking, Window,
+    Limits, MinuteStats, Op, Outcome, PathConfig, PathId, PolicyKind, RetryCause, SharedDisk, SlowRequest, Tag, Waking,
+    Window,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -26,11 +27,7 @@ impl Test {
     #[allow(clippy::large_types_passed_by_value)] // once a test
     fn with(config: GroupConfig, disks: &[SharedDisk]) -> Self {
         // Slow requests are older than the clock's start.
-        Self::at(Instant::now() + Duration::from_secs(3600), config, disks)
-    }
-
-    #[allow(clippy::large_types_passed_by_value)] // once a test
-    fn at(now: Instant, config: GroupConfig, disks: &[SharedDisk]) -> Self {
+        let now = Instant::now() + Duration::from_secs(3600);
         let config = GroupConfig { policy: PolicyKind::Numa.into(), ..config };
         let mut test = Self { now, group: Group::new(now, config, disks) };
         for path in [P0, P1] {
@@ -364,31 +361,35 @@ fn a_guest_gets_its_requests_by_operation_from_the_virtqueue_to_the_answer() {
 }
 
 #[test]
-fn a_minute_has_all_requests_that_ended_in_it() {
-    let start = Instant::now() + Duration::from_secs(3600);
-    let config = GroupConfig { minutes_since: start.checked_sub(59_000 * MS), ..GroupConfig::default() };
-    let mut t = Test::at(start, config, &[SharedDisk::default()]);
-    let mut request = |op, time| {
+fn a_minute_has_all_requests_that_ended_since_the_last_one_was_taken() {
+    let mut t = Test::new();
+    let request = |t: &mut Test, op, time| {
         t.submit(0, op);
         t.pass(time);
         t.complete(P0, 0, Outcome::Success);
-        t.group.minute(t.now, 1).disks[0].latencies.each_ref().map(|of| of.as_ref().map_or(0, |of| of.requests()))
     };
-    assert_eq!(request(Op::Read, 400 * MS), [0, 0, 0]);
-    assert_eq!(request(Op::Write, 500 * MS), [0, 0, 0]);
-    assert_eq!(request(Op::Discard, 200 * MS), [1, 1, 0], "it ended in the next minute");
-    let (last, present) = (t.group.minute(t.now, 1), t.group.minute(t.now, 0));
-    assert_eq!((last.disks[0].slowest.unwrap().total, last.paths.len(), last.paths[0].path), (500 * MS, 1, P0));
-    assert_eq!(present.disks[0].latencies.each_ref().map(Option::is_some), [false, false, true]);
-    assert_eq!(present.disks[0].slowest.unwrap().io.op, Op::Discard);
-    let mut both = last.clone();
-    both.merge(&last);
-    assert_eq!(both.disks[0].latencies[0].as_ref().unwrap().requests(), 2);
-    assert_eq!((both.paths.len(), both.disks[0].long_stages.total()), (1, 2200 * MS));
-    t.pass(60_000 * MS);
-    assert_eq!(t.group.minute(t.now, 1).disks[0].latencies.each_ref().map(Option::is_some), [false, false, true]);
-    t.pass(60_000 * MS);
-    assert!(t.group.minute(t.now, 1).disks[0].latencies.iter().all(Option::is_none));
+    let counts =
+        |minute: &MinuteStats| minute.disks[0].latencies.each_ref().map(|of| of.as_ref().map(|of| of.requests()));
+    request(&mut t, Op::Read, 200 * MS);
+    request(&mut t, Op::Write, 250 * MS);
+    request(&mut t, Op::Read, MS);
+    assert_eq!(counts(&t.group.minute(t.now)), [Some(2), Some(1), None]);
+    let minute = t.group.take_minute(t.now);
+    assert_eq!((counts(&minute), minute.covered), ([Some(2), Some(1), None], 451 * MS));
+    assert_eq!((minute.disks[0].slowest.unwrap().total, minute.disks[0].long_stages.path), (250 * MS, 450 * MS));
+    assert_eq!((minute.paths.len(), minute.paths[0].path), (1, P0));
+    request(&mut t, Op::Discard, 30 * MS);
+    t.submit(0, Op::Read);
+    t.pass(5 * MS);
+    let next = t.group.take_minute(t.now);
+    assert_eq!((counts(&next), next.covered), ([None, None, Some(1)], 35 * MS));
+    assert_eq!(next.disks[0].slowest.unwrap().io.op, Op::Discard);
+    assert_eq!((next.disks[0].long_stages.path, next.disks[0].oldest), (30 * MS, Some(5 * MS)));
+    let mut both = minute;
+    both.merge(&next);
+    assert_eq!((counts(&both), both.disks[0].long_stages.path), ([Some(2), Some(1), Some(1)], 480 * MS));
+    assert_eq!((both.covered, both.disks[0].slowest.unwrap().total), (451 * MS, 250 * MS));
+    assert!(t.group.minute(t.now).paths.is_empty());
 }
 
 #[test]

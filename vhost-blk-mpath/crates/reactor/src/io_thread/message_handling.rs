@@ -92,7 +92,9 @@ impl<R: Ring> IoThread<R> {
             IoThreadMessage::Barrier(reached) => reached(),
             IoThreadMessage::WhenSettled { disk, settled } => self.settle_callbacks.push((disk, settled)),
             IoThreadMessage::Stats(reply) => reply(self.stats(now)),
-            IoThreadMessage::Minute { minutes_ago, reply } => reply(self.group.minute(now, minutes_ago)),
+            IoThreadMessage::Minute { is_taken, reply } => {
+                reply(if is_taken { self.group.take_minute(now) } else { self.group.minute(now) });
+            }
             IoThreadMessage::Explain { disk, reply } => reply(self.explain(now, disk)),
             IoThreadMessage::SlowRequests(reply) => reply(self.group.slow_requests(now).copied().collect()),
             IoThreadMessage::WhenFlushed(flushed) => self.flushed_callbacks.push(flushed),

@@ -45,7 +45,7 @@ pub enum RingError {
     },
     /// A filter forbids `io_uring_setup` to this process, or the kernel lacks it.
     #[error(
-        "io_uring cannot be set up: {0}: a seccomp filter forbids io_uring to this process, as containers do by default, or the kernel \
+        "io_uring cannot be set up: {0}: a seccomp filter, as containers have, or a security module forbids io_uring to this process, or the kernel \
          lacks it; allow io_uring_setup, io_uring_enter and io_uring_register in the seccomp profile of the container or in \
          SystemCallFilter= of the unit, and use Linux 6.1 or newer with CONFIG_IO_URING"
     )]

@@ -377,7 +377,6 @@ fn host(rng: &mut Rng, paths: usize, kato: Duration, digests: Digests, target: &
         threads,
         paths,
         group: GroupConfig {
-            minutes_since: None,
             policy: rng.pick(&PolicyKind::ALL).into(),
             // Not drawn, because a further draw would change the runs of all seeds.
             scheduler: SchedulerKind::ALL[(paths + threads) % SchedulerKind::ALL.len()].into(),
