@@ -1,7 +1,7 @@
 //! Small files next to a socket: bounded reads, and durable replacement as a whole.
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -28,19 +28,24 @@ pub(super) fn read(file: &Path) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// Replaces the file. File and directory are synced when this returns.
+/// Opens an ordinary file. Neither follows a link that another user has put there, nor waits for the other end of a pipe.
+pub(super) fn open(file: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    let file = options.mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(file)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("not an ordinary file")) }
+}
+
+/// Replaces the file by this value as JSON. File and directory are synced when this returns.
 pub(super) fn replace(file: &Path, content: &impl Serialize) -> io::Result<()> {
+    let mut text = serde_json::to_vec_pretty(content)?;
+    text.push(b'\n');
+    replace_with(file, &text)
+}
+
+/// Replaces the file. File and directory are synced when this returns.
+pub(super) fn replace_with(file: &Path, content: &[u8]) -> io::Result<()> {
     let new = with_suffix(file, ".new");
-    // Do not write through a link that another user has put there.
-    let mut writing = File::options()
-        .mode(0o600)
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .custom_flags(libc::O_NOFOLLOW)
-        .open(&new)?;
-    serde_json::to_writer_pretty(&mut writing, content)?;
-    writing.write_all(b"\n")?;
+    let mut writing = open(&new, File::options().write(true).create(true).truncate(true))?;
+    writing.write_all(content)?;
     writing.sync_all()?;
     fs::rename(&new, file)?;
     sync_directory(file)

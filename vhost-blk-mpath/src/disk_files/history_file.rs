@@ -6,16 +6,15 @@
 //!
 //! Nothing in the file decides about data, and a minute is not synced: a crash of the host costs the last minutes.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use mpath_api::types::HistoryMinute;
 
-use crate::disk_files::file::{remove, with_suffix};
+use crate::disk_files::file::{open, remove, replace_with, with_suffix};
 
 /// The first line. The form of [`HistoryMinute`] is part of the version.
 const FIRST_LINE: &[u8] = b"vhost-blk-mpath history 1\n";
@@ -87,10 +86,10 @@ impl HistoryFile {
         let mut file = open(&self.path, File::options().read(true).append(true).create(true))?;
         let length = file.seek(SeekFrom::End(0))?;
         if !has_version(&mut file)? {
-            return Ok(replace(&self.path, &[FIRST_LINE, &frame].concat())?);
+            return Ok(replace_with(&self.path, &[FIRST_LINE, &frame].concat())?);
         }
         if length + frame.len() as u64 > largest_bytes {
-            return Ok(replace(&self.path, &newest(&mut file, largest_bytes, &frame)?)?);
+            return Ok(replace_with(&self.path, &newest(&mut file, largest_bytes, &frame)?)?);
         }
         // A write that was cut short ends here, so that only its own minute is lost.
         file.seek(SeekFrom::Start(length - 1))?;
@@ -145,12 +144,6 @@ fn newest(file: &mut File, largest_bytes: u64, frame: &[u8]) -> io::Result<Vec<u
     Ok([FIRST_LINE, &frames[begin..], frame].concat())
 }
 
-/// Opens an ordinary file. Neither follows a link that another user has put there, nor waits for the other end of a pipe.
-fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    let file = options.mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("not an ordinary file")) }
-}
-
 /// Whether the file begins as this daemon writes it. The next read is after the first line.
 fn has_version(file: &mut File) -> io::Result<bool> {
     let mut line = Vec::new();
@@ -166,21 +159,9 @@ fn read_frames(file: &mut File) -> io::Result<Vec<u8>> {
     Ok(frames)
 }
 
-fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
-    let new = with_suffix(path, ".new");
-    let mut file = File::options()
-        .mode(0o600)
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .custom_flags(libc::O_NOFOLLOW)
-        .open(&new)?;
-    file.write_all(content)?;
-    fs::rename(&new, path)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::process::Command;
 
     use mpath_api::types::{
