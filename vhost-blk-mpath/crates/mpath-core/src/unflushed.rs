@@ -35,6 +35,9 @@
 //! a new [`CachePeriod`] begins, as with a new association. A write belongs to the period in which it was sent. A flush
 //! proves nothing about earlier periods.
 //!
+//! The controller may leave the state as soon as it has answered the reading, and a flush through an I/O queue may overtake
+//! that answer. So a flush that succeeds while the log is read proves nothing, and is repeated.
+//!
 //! **Failed flushes.** A flush that ends with an error of the medium or of the controller may have taken the data out of the
 //! cache. A repeated flush then succeeds and proves nothing, so the writes until then count as lost.
 //!
@@ -82,6 +85,8 @@ struct Ledger {
     /// How often the namespace was lost in this association; [`u32::MAX`] after the association ended.
     losses: u32,
     is_alive: bool,
+    /// The latest association whose ANA log was being read, until the losses of this reading are recorded.
+    ana_read_in: Option<Epoch>,
     round: u64,
     /// The latest round in which a write completed.
     unflushed_round: u64,
@@ -245,6 +250,28 @@ impl UnflushedPaths {
         }
     }
 
+    /// Records that the ANA log page of this association is read. Call it before the log is requested. Until
+    /// [`ana_read`](Self::ana_read), a flush that succeeds there proves nothing: the log may report a loss that came before it.
+    pub fn ana_reading_begun(&self, path: PathId, epoch: Epoch) {
+        let (_, mut ledger) = self.lock(path);
+        // The groups may still have to learn of the association.
+        ledger.ana_read_in = Some(epoch);
+    }
+
+    /// Records that the ANA log page was read. Call it after [`loss_read`](Self::loss_read), and not if the association ends
+    /// before the log is read: then its flushes prove nothing until each group knows of the end.
+    pub fn ana_read(&self, path: PathId, epoch: Epoch) {
+        let (_, mut ledger) = self.lock(path);
+        ledger.ana_read_in.take_if(|read_in| *read_in == epoch);
+    }
+
+    /// Whether the ANA log page of this association is read, so that a flush that succeeds there proves nothing.
+    #[must_use]
+    pub fn is_ana_reading(&self, path: PathId, epoch: Epoch) -> bool {
+        let (_, ledger) = self.lock(path);
+        ledger.ana_read_in == Some(epoch)
+    }
+
     /// Records that the namespace is accessible again. Each group of the disk reports it; the first report counts.
     pub(crate) fn namespace_back(&self, path: PathId, period: CachePeriod, volatile_write_cache: bool) {
         let (_, mut ledger) = self.lock(path);
@@ -384,14 +411,19 @@ impl UnflushedPaths {
         (ledger.lost_round, ledger.lost_at) = (entry.end_round(&mut ledger).0, Some(now));
     }
 
-    /// Records that the flush command has succeeded.
-    pub(crate) fn flushed(&self, path: PathId, epoch: Epoch, round: Round) {
+    /// Records that the flush command has succeeded. Returns `false`, and records nothing, if this proves nothing because the
+    /// ANA log is being read.
+    pub(crate) fn flushed(&self, path: PathId, epoch: Epoch, round: Round) -> bool {
         let (_, mut ledger) = self.lock(path);
+        if ledger.ana_read_in == Some(epoch) {
+            return false;
+        }
         // A recorded loss stays, although this flush may have covered it: one error too many is safe.
         if ledger.epoch == Some(epoch) && ledger.is_alive {
             ledger.flushed_round = ledger.flushed_round.max(round.0);
             ledger.has_been_flushed = true;
         }
+        true
     }
 
     /// Records that the controller has failed a flush that no guest sees. The writes that it had to cover count as lost,

@@ -3,9 +3,11 @@
 use std::time::{Duration, Instant};
 
 use mpath_core::{DiskId, PathId};
-use nvme_tcp::host::{CommandLimits, ControllerConfig, ControllerInfo, HostIdentity, Namespace, NamespaceIdentity};
+use nvme_tcp::host::{
+    CommandLimits, ControllerConfig, ControllerInfo, HostController, HostIdentity, Namespace, NamespaceIdentity,
+};
 use nvme_tcp::wire::{AdminCommand, AnaState, Digests, Status, Version};
-use nvme_tcp_target::{AdminReply, QueueLimits, Subsystem, TargetQueue};
+use nvme_tcp_target::{AdminReply, QueueLimits, Subsystem, SubsystemConfig, TargetQueue};
 
 use crate::disks::{Admissions, Disks, NamespaceUpdate, ServedNamespace, Unusable};
 use crate::settings::PathSettings;
@@ -159,6 +161,35 @@ pub(crate) struct AdminTarget {
 impl AdminTarget {
     pub(crate) fn new(subsystem: Subsystem) -> Self {
         Self { subsystem, queue: TargetQueue::new(QueueLimits::default()), accepts_event_requests: true }
+    }
+
+    /// A controller with one namespace, and a host that has found it live.
+    pub(crate) fn live(now: Instant, config: ControllerConfig) -> (Self, HostController) {
+        let mut target = Self::new(Subsystem::new(SubsystemConfig {
+            nqn: config.subnqn.clone(),
+            serial: "1".into(),
+            namespaces: vec![nvme_tcp_target::Namespace { blocks: 8, block_shift: 9, uuid: [1; 16], nguid: [0; 16] }],
+            ports: vec![AnaState::Optimized],
+            limits: QueueLimits::default(),
+            max_entries: 16,
+            keeps_flow_control: false,
+            max_io_queues: 2,
+            anatt_seconds: 10,
+            seed: 1,
+            authentication: None,
+        }));
+        let mut admin = HostController::new(config, now).unwrap();
+        loop {
+            let mut bytes = Vec::new();
+            admin.fill_tx(&mut bytes);
+            let answer = target.exchange(now, &bytes);
+            if bytes.is_empty() && answer.is_empty() {
+                break;
+            }
+            admin.receive(now, &answer).unwrap();
+        }
+        assert!(admin.info().is_some(), "it is live");
+        (target, admin)
     }
 
     /// Takes bytes of the host. Returns the answers.

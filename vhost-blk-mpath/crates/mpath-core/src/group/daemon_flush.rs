@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::Group;
+use super::flush::LOOK_AGAIN;
 use crate::{DiskId, Outcome, PathId};
 
 /// How soon to try again on a path that does not serve the disk.
@@ -53,7 +54,9 @@ impl Group {
         match outcome {
             Outcome::Success => {
                 per_disk.daemon_flush_retries = 0;
-                unflushed.flushed(id, epoch, round);
+                if !unflushed.flushed(id, epoch, round) {
+                    per_disk.daemon_flush_after = Some(now + LOOK_AGAIN);
+                }
             }
             Outcome::Retry { after, .. } if per_disk.daemon_flush_retries < self.config.max_retries => {
                 per_disk.daemon_flush_retries += 1;
@@ -73,7 +76,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::{Duration, Instant};
 
-    use super::AGAIN_AFTER;
+    use super::{AGAIN_AFTER, LOOK_AGAIN};
 
     use crate::{
         Action, AnaState, Association, DiskId, Epoch, FlowId, Group, GroupConfig, Io, IoError, Op, Outcome, PathConfig,
@@ -172,6 +175,20 @@ mod tests {
         group.daemon_flushed(now, P, DISK, Outcome::PathError);
         assert!(group.begin_daemon_flush(now, P).is_empty());
         assert_eq!(group.begin_daemon_flush(now + AGAIN_AFTER, P), [DISK]);
+    }
+
+    #[test]
+    fn a_daemon_flush_that_succeeds_while_the_ana_log_is_read_is_repeated() {
+        let (mut group, unflushed) = group(AnaState::Optimized, false);
+        let now = Instant::now();
+        group.begin_daemon_flush(now, P);
+        unflushed.ana_reading_begun(P, E);
+        group.daemon_flushed(now, P, DISK, Outcome::Success);
+        unflushed.ana_read(P, E);
+        assert!(unflushed.is_unflushed(P) && group.begin_daemon_flush(now, P).is_empty());
+        assert_eq!(group.begin_daemon_flush(now + LOOK_AGAIN, P), [DISK]);
+        group.daemon_flushed(now + LOOK_AGAIN, P, DISK, Outcome::Success);
+        assert!(!unflushed.has_unreported_loss());
     }
 
     #[test]

@@ -16,8 +16,8 @@ use crate::timers::Due;
 use crate::unflushed::{FlushScope, Round, SHARED_CACHE};
 use crate::{Action, DiskId, Epoch, FlowId, IoError, Op, OpClass, Outcome, PathId, Tag};
 
-/// How soon to look again at a path that is up in another group and down in this one.
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
+/// How soon to look again at a path that is up in another group and down in this one, or whose ANA log is being read.
+pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 const CLASS: usize = OpClass::Other.index();
 
@@ -416,8 +416,9 @@ impl Group {
                 self.find_disks_without_path(now);
                 self.refresh_eligible(now);
             }
-            self.disks[disk.index()].unflushed.flushed(id, epoch, attempt.covers);
-            if self.is_lost_meanwhile(id, tag) {
+            if !self.disks[disk.index()].unflushed.flushed(id, epoch, attempt.covers) {
+                self.repeat_flush_command(now, id, tag, LOOK_AGAIN);
+            } else if self.is_lost_meanwhile(id, tag) {
                 // The controller may have executed the flush after the loss.
                 self.lose_flush_command(now, id, tag);
             } else {
@@ -461,12 +462,16 @@ impl Group {
                 return self.lose_flush_command(now, id, tag);
             }
         };
+        self.repeat_flush_command(now, id, tag, again);
+    }
+
+    fn repeat_flush_command(&mut self, now: Instant, id: PathId, tag: Tag, after: Duration) {
         self.paths[id.index()].stats[CLASS].retries += 1;
-        if again.is_zero() {
+        if after.is_zero() {
             self.queue_flush_command(id, tag);
         } else {
             self.command(id, tag).state = FlushCommandState::Backoff;
-            self.timers.set(now, again, Due::RetryFlushCommand(id, tag));
+            self.timers.set(now, after, Due::RetryFlushCommand(id, tag));
         }
     }
 

@@ -84,6 +84,33 @@ fn a_loss_counts_from_the_reading_of_the_log_and_once() {
     assert!(unflushed.begin_flush(P, E1).is_some());
 }
 
+/// The controller may have left the state of persistent loss again when it executes the flush.
+#[test]
+fn a_flush_that_succeeds_while_the_log_is_read_proves_nothing() {
+    let now = Instant::now();
+    let unflushed = UnflushedPaths::new();
+    unflushed.ana_reading_begun(P, E1);
+    unflushed.association_begun(now, P, E1, false);
+    unflushed.mark(now, P, E1);
+    let round = unflushed.begin_flush(P, E1).expect("alive");
+    assert!(!unflushed.flushed(P, E1, round) && is_unflushed(&unflushed), "begun before any group knew of the path");
+    unflushed.ana_read(P, Epoch(E1.0 - 1));
+    assert!(!unflushed.flushed(P, E1, round), "the log of another association was read");
+    unflushed.ana_read(P, E1);
+    assert!(unflushed.flushed(P, E1, round) && !is_unflushed(&unflushed));
+    // The association ends before its log is read.
+    unflushed.ana_reading_begun(P, E1);
+    unflushed.mark(now, P, E1);
+    let round = unflushed.begin_flush(P, E1).expect("alive");
+    assert!(!unflushed.flushed(P, E1, round));
+    unflushed.association_lost(now, P, E1);
+    assert!(unflushed.has_known_loss());
+    unflushed.association_begun(now, P, E2, false);
+    unflushed.mark(now, P, E2);
+    let round = unflushed.begin_flush(P, E2).expect("alive");
+    assert!(unflushed.flushed(P, E2, round) && !is_unflushed(&unflushed));
+}
+
 #[test]
 fn a_loss_is_reported_by_every_flush_under_way_and_then_forgotten() {
     let now = Instant::now();

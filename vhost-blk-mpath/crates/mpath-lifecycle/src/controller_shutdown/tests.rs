@@ -1,6 +1,3 @@
-use nvme_tcp::wire::AnaState;
-use nvme_tcp_target::{Namespace, QueueLimits, Subsystem, SubsystemConfig};
-
 use super::*;
 use crate::testing::{AdminTarget, settings};
 
@@ -13,31 +10,8 @@ struct Rig {
 
 impl Rig {
     fn new(half_closed: usize) -> Self {
-        let (now, config) = (Instant::now(), settings(2).controller);
-        let mut target = AdminTarget::new(Subsystem::new(SubsystemConfig {
-            nqn: config.subnqn.clone(),
-            serial: "1".into(),
-            namespaces: vec![Namespace { blocks: 8, block_shift: 9, uuid: [1; 16], nguid: [0; 16] }],
-            ports: vec![AnaState::Optimized],
-            limits: QueueLimits::default(),
-            max_entries: 16,
-            keeps_flow_control: false,
-            max_io_queues: 2,
-            anatt_seconds: 10,
-            seed: 1,
-            authentication: None,
-        }));
-        let mut admin = HostController::new(config, now).unwrap();
-        loop {
-            let mut bytes = Vec::new();
-            admin.fill_tx(&mut bytes);
-            let answer = target.exchange(now, &bytes);
-            if bytes.is_empty() && answer.is_empty() {
-                break;
-            }
-            admin.receive(now, &answer).unwrap();
-        }
-        assert!(admin.info().is_some(), "it is live");
+        let now = Instant::now();
+        let (target, admin) = AdminTarget::live(now, settings(2).controller);
         Self { now, target, ending: ControllerShutdown::new(now, admin, half_closed) }
     }
 

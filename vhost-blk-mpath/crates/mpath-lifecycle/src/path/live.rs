@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use mpath_core::Epoch;
+use mpath_core::{DiskId, Epoch};
 use nvme_tcp::host::{ControllerEvent, ControllerInfo, HostController};
 
 use super::outstanding::{CheckStep, OutstandingCheck};
@@ -69,6 +69,11 @@ impl<E: Error> Live<E> {
     /// Whether an I/O thread has closed its queue pair while commands that change data were unanswered.
     pub(super) fn is_in_doubt(&self) -> bool {
         self.closed.in_doubt
+    }
+
+    /// The disks that share the path.
+    pub(super) fn disks(&self) -> impl Iterator<Item = DiskId> + use<E> {
+        (0..self.info.namespaces.len() as u16).map(DiskId)
     }
 
     pub(super) fn reported(

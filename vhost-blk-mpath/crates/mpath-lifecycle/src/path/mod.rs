@@ -31,7 +31,7 @@ mod trial;
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use mpath_core::{Epoch, PathId, PathStats};
+use mpath_core::{DiskId, Epoch, PathId, PathStats};
 use nvme_tcp::Authentication;
 
 pub use self::action::{Action, ClosedAssociation, LiveAssociation};
@@ -146,6 +146,21 @@ impl<E: std::error::Error> Path<E> {
             | PathPhase::Removed => true,
         };
         PathTrial { tried_at: self.tried_at, is_live: self.is_live(), is_idle }
+    }
+
+    /// Whether the ANA log of the live association is being read. `None` without a live association. What the log reports
+    /// follows from [`poll`](Self::poll).
+    pub(crate) fn is_reading_ana(&self) -> Option<bool> {
+        match &self.phase {
+            PathPhase::Live(live) => Some(live.admin.is_reading_ana()),
+            _ => None,
+        }
+    }
+
+    /// The disks that share the live association.
+    pub(crate) fn disks(&self) -> impl Iterator<Item = DiskId> + use<E> {
+        let live = if let PathPhase::Live(live) = &self.phase { Some(live) } else { None };
+        live.map(|live| live.disks()).into_iter().flatten()
     }
 
     /// Sets the operator's order.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mpath_core::{Group, GroupConfig, PathConfig, SharedDisk};
-use nvme_tcp::host::HostController;
+use nvme_tcp::host::{ControllerInfo, HostController};
 
 use super::*;
 use crate::namespaces::Namespaces;
@@ -20,10 +20,19 @@ struct Rig {
 
 /// A live path in its eighth association, with a queue pair in each I/O thread.
 pub(crate) fn live(now: Instant, settings: PathSettings, disks: &mut Known) -> Path<Failed> {
-    let threads = usize::from(settings.controller.io_queues);
-    let info = controller(&[namespace()]);
-    let namespaces = Namespaces::new(&info, disks.admit(&info).unwrap()).unwrap();
     let admin = HostController::new(settings.controller.clone(), now).unwrap();
+    live_with(now, settings, disks, (admin, controller(&[namespace()])))
+}
+
+/// A live path with this controller, as it was at the beginning.
+pub(crate) fn live_with(
+    now: Instant,
+    settings: PathSettings,
+    disks: &mut Known,
+    (admin, info): (HostController, ControllerInfo),
+) -> Path<Failed> {
+    let threads = usize::from(settings.controller.io_queues);
+    let namespaces = Namespaces::new(&info, disks.admit(&info).unwrap()).unwrap();
     let mut path = Path::new(now, ID, Epoch(8), Order::default(), settings);
     path.phase = PathPhase::Live(Box::new(Live::new(admin, info, namespaces, threads)));
     path

@@ -36,6 +36,8 @@ pub struct PathDriver<E: Error, S, D> {
     /// The controllers that end.
     endings: Vec<Ending<S, D>>,
     is_removing_record: bool,
+    /// The association in which the disks take a success of a flush for no proof, because its ANA log is read.
+    ana_read_in: Option<Epoch>,
     /// The removal of the path waits for its fences.
     awaits_fences: bool,
 }
@@ -46,7 +48,16 @@ impl<E: Error, S, D> PathDriver<E, S, D> {
     pub fn new(path: Path<E>) -> Self {
         let id = path.latest().path;
         let (sockets, half_closed, endings) = (Vec::new(), Vec::new(), Vec::new());
-        Self { id, path, sockets, half_closed, endings, is_removing_record: false, awaits_fences: false }
+        Self {
+            id,
+            path,
+            sockets,
+            half_closed,
+            endings,
+            is_removing_record: false,
+            ana_read_in: None,
+            awaits_fences: false,
+        }
     }
 
     /// The path.
@@ -113,6 +124,7 @@ impl<E: Error, S, D> PathDriver<E, S, D> {
     ///
     /// Received bytes come before timeouts, which wait for them. So this call comes before [`act`](Self::act).
     pub fn exchange(&mut self, now: Instant, host: &mut impl PathSurroundings<E, S, D>) -> bool {
+        self.mark_ana_reading(host);
         let mut is_new = self.turn_endings(now, host);
         for (slot, qid) in self.sockets.iter_mut().zip(0..) {
             let Some(socket) = slot else { continue };
@@ -152,8 +164,13 @@ impl<E: Error, S, D> PathDriver<E, S, D> {
     /// Carries out the next action. Returns whether another may follow. Due after each change of the fences, too.
     pub fn act(&mut self, now: Instant, host: &mut impl PathSurroundings<E, S, D>) -> bool {
         self.follow_fences(host);
-        let action = if self.is_waiting() { None } else { host.poll(now, &mut self.path) };
-        let Some(action) = action else { return false };
+        if self.is_waiting() {
+            return false;
+        }
+        let Some(action) = host.poll(now, &mut self.path) else {
+            self.mark_ana_read(host);
+            return false;
+        };
         host.before(&action);
         let path = self.id;
         match action {
@@ -193,6 +210,23 @@ impl<E: Error, S, D> PathDriver<E, S, D> {
             Action::RemovalDone => host.news(PathNews::Gone { epoch: self.path.latest().epoch }),
         }
         true
+    }
+
+    /// Tells the disks that the ANA log is read, before the command is sent that reads it.
+    fn mark_ana_reading(&mut self, host: &impl PathSurroundings<E, S, D>) {
+        let of = self.path.latest();
+        if self.path.is_reading_ana() == Some(true) && self.ana_read_in != Some(of.epoch) {
+            self.ana_read_in = Some(of.epoch);
+            self.path.disks().for_each(|disk| host.unflushed(disk).ana_reading_begun(of.path, of.epoch));
+        }
+    }
+
+    /// Tells the disks that the ANA log was read, once no action is left of what it reported.
+    fn mark_ana_read(&mut self, host: &impl PathSurroundings<E, S, D>) {
+        let of = self.path.latest();
+        if self.path.is_reading_ana() == Some(false) && self.ana_read_in.take_if(|epoch| *epoch == of.epoch).is_some() {
+            self.path.disks().for_each(|disk| host.unflushed(disk).ana_read(of.path, of.epoch));
+        }
     }
 
     /// Follows changes of the fences: asks the controller of the path to reset another controller, or goes on with the removal.

@@ -1,16 +1,21 @@
 //! The order of the steps, without a controller. The simulator tests the driver with one.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use mpath_core::{Association, DiskId, UnflushedPaths};
+use mpath_core::{
+    AnaState, Association, DiskId, FlowId, Group, GroupConfig, Io, IoError, Op, Outcome, PathConfig, SharedDisk, Tag,
+    UnflushedPaths,
+};
 use nvme_tcp::host::{ControllerInfo, HostQueue};
+use nvme_tcp::wire;
 
 use super::*;
 use crate::fence::Fences;
 use crate::order::{DesiredState, Order};
-use crate::path::tests::{being_recorded, draining_stats, live};
+use crate::path::tests::{being_recorded, draining_stats, live, live_with};
 use crate::settings::PathSettings;
-use crate::testing::{Failed, Known, namespace, settings};
+use crate::testing::{AdminTarget, Failed, Known, namespace, settings};
 use crate::thread_message::IoThreads;
 
 /// How long the close of a socket takes.
@@ -24,6 +29,13 @@ struct Written {
     now: Instant,
     /// The sockets fail.
     fails: bool,
+    /// The controller behind the admin socket.
+    target: Option<AdminTarget>,
+    /// Its answers, which have not arrived.
+    answers: Vec<u8>,
+    /// The network keeps its answers.
+    is_slow: bool,
+    unflushed: Arc<UnflushedPaths>,
 }
 
 impl IoThreads for Written {
@@ -62,9 +74,18 @@ impl PathSurroundings<Failed, &'static str, &'static str> for Written {
     fn exchange<'s>(
         &mut self,
         _: &'s mut &'static str,
-        _: impl FnOnce(&mut Vec<u8>),
+        fill: impl FnOnce(&mut Vec<u8>),
     ) -> Result<Option<&'s [u8]>, Failed> {
-        if self.fails { Err(Failed) } else { Ok(None) }
+        if self.fails {
+            return Err(Failed);
+        }
+        if let Some(target) = &mut self.target {
+            let mut bytes = Vec::new();
+            fill(&mut bytes);
+            self.answers.extend(target.exchange(self.now, &bytes));
+        }
+        let has_arrived = !self.is_slow && !self.answers.is_empty();
+        Ok(has_arrived.then(|| &*std::mem::take(&mut self.answers).leak()))
     }
 
     fn send_term_req(&mut self, _: &mut &'static str, _: &[u8]) {}
@@ -96,8 +117,9 @@ impl PathSurroundings<Failed, &'static str, &'static str> for Written {
         self.log.push(format!("path up in thread {thread}"));
     }
 
-    fn unflushed(&self, _: DiskId) -> &UnflushedPaths {
-        unreachable!("no namespace changes")
+    fn unflushed(&self, disk: DiskId) -> &UnflushedPaths {
+        assert_eq!(disk, DiskId(0), "there is one disk");
+        &self.unflushed
     }
 
     fn of_fences(&self, is: impl FnOnce(&Fences) -> bool) -> bool {
@@ -129,10 +151,12 @@ struct Rig {
 
 impl Rig {
     fn new(now: Instant, path: Path<Failed>) -> Self {
-        let (log, disks, fences) = (Vec::new(), Known::new(&[namespace()]), Fences::default());
+        let (disks, unflushed) = (Known::new(&[namespace()]), Arc::default());
         let mut driver = PathDriver::new(path);
         driver.connected(now, 0, "admin");
-        Self { now, driver, host: Written { log, disks, fences, now, fails: false } }
+        let (log, fences, answers) = (Vec::new(), Fences::default(), Vec::new());
+        let host = Written { log, disks, fences, now, fails: false, target: None, answers, is_slow: false, unflushed };
+        Self { now, driver, host }
     }
 
     fn live(settings: PathSettings) -> Self {
@@ -212,4 +236,104 @@ fn no_attempt_follows_while_a_record_is_being_removed() {
     assert_eq!(rig.driver.next_timeout(), None);
     rig.driver.record_removed();
     assert_eq!(rig.turn(), ["Failed(Record(Failed))"]);
+}
+
+/// A path with a controller that reports ANA, and the group of an I/O thread with an unflushed write there.
+struct AnaRig {
+    rig: Rig,
+    group: Group,
+}
+
+impl AnaRig {
+    fn new() -> Self {
+        let (now, settings) = (Instant::now(), settings(1));
+        let (target, mut admin) = AdminTarget::live(now, settings.controller.clone());
+        while admin.poll_event().is_some() {}
+        let info = admin.info().expect("it is live").clone();
+        let mut disks = Known::new(&[info.namespaces[0].as_ref().unwrap().identity]);
+        let mut rig = Rig::new(now, live_with(now, settings, &mut disks, (admin, info)));
+        (rig.host.disks, rig.host.target) = (disks, Some(target));
+        let disk = SharedDisk::default();
+        rig.host.unflushed = Arc::clone(&disk.unflushed);
+        let (path, epoch) = (rig.driver.id, rig.driver.path().latest().epoch);
+        let mut group = Group::new(now, GroupConfig::default(), &[disk]);
+        group.add_path(path, PathConfig::default());
+        let ana = AnaState::Optimized.into();
+        group.path_up(now, path, Association { epoch, ana, volatile_write_cache: true, queue_depth: 8 });
+        let mut rig = Self { rig, group };
+        rig.submit(Op::Write);
+        assert_eq!(rig.answered(), Some(Ok(())));
+        rig
+    }
+
+    fn set_ana(&mut self, state: wire::AnaState) {
+        self.rig.host.target.as_mut().unwrap().subsystem.set_ana(1, state);
+    }
+
+    /// Submits a request of the guest. It is issued on the path.
+    fn submit(&mut self, op: Op) {
+        let io = Io { tag: Tag(0), op, bytes: 512, disk: DiskId(0), flow: FlowId(0), fua: false };
+        self.group.submit(self.rig.now, io);
+        assert_eq!(self.act(), None);
+    }
+
+    /// Lets the group act. Returns the result of the request.
+    fn act(&mut self) -> Option<Result<(), IoError>> {
+        match self.group.poll_action(self.rig.now) {
+            Some(mpath_core::Action::Finish { result, .. }) => Some(result),
+            action => {
+                assert!(matches!(action, None | Some(mpath_core::Action::Issue { .. })), "{action:?}");
+                None
+            }
+        }
+    }
+
+    /// The controller answers the request with success. Returns its result.
+    fn answered(&mut self) -> Option<Result<(), IoError>> {
+        self.group.complete(self.rig.now, self.rig.driver.id, Tag(0), Outcome::Success);
+        self.act()
+    }
+
+    /// Waits until the group has something to do.
+    fn sleep(&mut self) -> Option<Result<(), IoError>> {
+        self.rig.now = self.group.next_timeout().unwrap();
+        self.act()
+    }
+}
+
+/// The controller may leave the state of persistent loss once it has answered the reading.
+#[test]
+fn no_flush_succeeds_between_the_request_of_an_ana_log_and_its_losses() {
+    for is_lost in [true, false] {
+        let mut rig = AnaRig::new();
+        rig.submit(Op::Flush);
+        if is_lost {
+            rig.set_ana(wire::AnaState::PersistentLoss);
+        }
+        rig.rig.host.is_slow = true;
+        assert!(rig.rig.report(Report::AnaError).is_empty());
+        rig.set_ana(wire::AnaState::Optimized);
+        assert_eq!(rig.answered(), None, "the log is on its way");
+        rig.rig.host.is_slow = false;
+        let words = rig.rig.turn();
+        assert_eq!(words.iter().any(|word| word.contains("PersistentLoss")), is_lost, "{words:?}");
+        if is_lost {
+            assert_eq!(rig.sleep(), Some(Err(IoError::LostWrites)));
+        } else {
+            assert_eq!((rig.sleep(), rig.answered()), (None, Some(Ok(()))));
+        }
+    }
+}
+
+/// The I/O threads learn later that the association has ended.
+#[test]
+fn no_flush_succeeds_after_a_reading_of_the_ana_log_that_the_end_of_the_association_has_cut() {
+    let mut rig = AnaRig::new();
+    rig.submit(Op::Flush);
+    rig.rig.host.is_slow = true;
+    rig.rig.report(Report::AnaError);
+    assert_eq!(rig.rig.report(Report::Lost(Failed)).len(), 1);
+    assert_eq!(rig.answered(), None);
+    rig.group.path_lost(rig.rig.now, rig.rig.driver.id);
+    assert_eq!(rig.act(), Some(Err(IoError::LostWrites)));
 }

@@ -327,6 +327,37 @@ fn flushes_wait_for_an_inaccessible_path_at_the_same_time() {
     assert_eq!((t.actions(), t.sleep()), (vec![], 30_000 * MS));
 }
 
+/// A controller loses its cache, and goes back to its earlier state once it has answered the reading of its ANA log. The flush is
+/// answered on another connection, and overtakes the log. mpath-sim has found this situation with seed 0x18ecf8bd12800008.
+#[test]
+fn a_flush_that_overtakes_the_ana_log_is_repeated() {
+    for is_lost in [true, false] {
+        let disk = SharedDisk::default();
+        let mut t = Test::up_with(config(), std::slice::from_ref(&disk));
+        t.flush_presumed();
+        let path = t.done(0, Op::Write);
+        t.submit(1, Op::Flush);
+        assert_eq!(t.actions(), [issue(path, 1)]);
+        disk.unflushed.ana_reading_begun(path, Epoch(1));
+        t.complete(path, 1, Outcome::Success);
+        assert_eq!((t.actions(), t.sleep()), (vec![], 10 * MS));
+        assert_eq!(t.actions(), [issue(path, 1)], "the log is still being read");
+        t.complete(path, 1, Outcome::Success);
+        if is_lost {
+            disk.unflushed.loss_read(t.now, path, Epoch(1));
+        }
+        disk.unflushed.ana_read(path, Epoch(1));
+        t.sleep();
+        if is_lost {
+            assert_eq!(t.actions(), [failed(1, IoError::LostWrites)]);
+            continue;
+        }
+        assert_eq!(t.actions(), [issue(path, 1)]);
+        t.complete(path, 1, Outcome::Success);
+        assert_eq!(t.actions(), [ok(1)]);
+    }
+}
+
 #[test]
 fn unflushed_writes_are_lost_with_the_namespace() {
     let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa.into(), ..config() });

@@ -181,6 +181,12 @@ impl HostController {
         }
     }
 
+    /// Whether the ANA log is being read. Once it is read, [`poll_event`](Self::poll_event) returns what it reports.
+    #[must_use]
+    pub fn is_reading_ana(&self) -> bool {
+        self.ana_reader.is_some() || self.ana_update.is_some()
+    }
+
     /// Identifies the namespaces again, for example after an I/O completion with [`Status::INVALID_NAMESPACE`](crate::wire::Status::INVALID_NAMESPACE).
     /// [`ControllerEvent::NamespaceChanged`] follows for each.
     pub fn reread_namespaces(&mut self, now: Instant) {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use mpath_core::{DiskId, Group, GroupConfig, GroupStats, PathConfig, PathId, SharedDisk, Waking};
+use mpath_core::{DiskId, Group, GroupConfig, GroupStats, PathConfig, PathId, SharedDisk, UnflushedPaths, Waking};
 use reactor::{DiskQueues, PathEvent, PathEventKind, SimulatedRing};
 
 use self::socket::Socket;
@@ -33,6 +33,8 @@ pub(crate) struct IoThread {
     index: usize,
     rng: Rng,
     disks: Vec<DiskPlan>,
+    /// By disk, for the checker.
+    unflushed: Vec<Arc<UnflushedPaths>>,
     io_timeout: Duration,
     inner: reactor::IoThread<SimulatedRing<ConnId>>,
     sockets: BTreeMap<ConnId, Socket>,
@@ -77,6 +79,7 @@ impl IoThread {
             index,
             rng,
             disks: plan.disks.clone(),
+            unflushed: disks.iter().map(|disk| Arc::clone(&disk.unflushed)).collect(),
             io_timeout: plan.group.io_timeout,
             inner,
             sockets: BTreeMap::new(),

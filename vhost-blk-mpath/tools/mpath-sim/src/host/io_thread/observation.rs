@@ -70,7 +70,8 @@ impl IoThread {
                 CommandKind::Read => {}
                 CommandKind::Change => ctx.checker.flushes.cache_written(association),
                 CommandKind::Flush => {
-                    let counts = end == CommandEnd::Success && !ctx.checker.are_answers_altered();
+                    let is_ana_reading = self.unflushed[disk].is_ana_reading(socket.path, socket.epoch);
+                    let counts = end == CommandEnd::Success && !is_ana_reading && !ctx.checker.are_answers_altered();
                     ctx.checker.flushes.flush_answered(association, counts);
                     // An error that may pass counts too: the host may have no retries left.
                     if matches!(end, CommandEnd::Final | CommandEnd::Passing) {
