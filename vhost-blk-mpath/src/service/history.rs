@@ -21,6 +21,9 @@ use crate::subsystem::Subsystem;
 
 /// How long I/O threads and files may take. A longer wait is given up until the next minute.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How far a minute may be from that of the host's clock.
+const EARLY: Duration = Duration::from_millis(20);
+const LATE: Duration = Duration::from_secs(1);
 /// A request without an answer for this time is something that has happened.
 const OLD: Duration = Duration::from_secs(1);
 /// The most bytes of one disk.
@@ -72,7 +75,8 @@ impl History {
             spawn_blocking(move || reading.read(&from, &until, HISTORY_MINUTES_MAX))
         };
         let mut minutes = read.await.unwrap_or_else(|failed| Err(io::Error::other(failed).into()))?;
-        let present = minute(subsystem, false).await.map(|stats| describe(subsystem, &stats)).unwrap_or_default();
+        let present = minute(subsystem, false).await;
+        let present = present.map(|stats| describe(subsystem, &stats, began(&stats))).unwrap_or_default();
         let of_disk = present.into_iter().filter(|(of, _)| *of == disk).map(|(_, minute)| minute);
         minutes.extend(of_disk.filter(|minute| from <= minute.began && minute.began <= until));
         minutes.drain(..minutes.len().saturating_sub(HISTORY_MINUTES_MAX));
@@ -88,7 +92,7 @@ impl History {
         for service in services {
             let subsystem = &service.subsystem;
             let Some(stats) = minute(subsystem, true).await else { continue };
-            for (disk, minute) in describe(subsystem, &stats) {
+            for (disk, minute) in describe(subsystem, &stats, round(began(&stats))) {
                 let file = Arc::clone(subsystem.records.history(usize::from(disk.0)));
                 // A file system that does not answer keeps a thread, and the file's next minutes fail.
                 let _ = timeout(PATIENCE, spawn_blocking(move || file.keep(&minute, largest_bytes))).await;
@@ -98,9 +102,8 @@ impl History {
 }
 
 /// The minute of each disk in which something happened.
-fn describe(subsystem: &Subsystem, stats: &MinuteStats) -> Vec<(DiskId, HistoryMinute)> {
+fn describe(subsystem: &Subsystem, stats: &MinuteStats, began: SystemTime) -> Vec<(DiskId, HistoryMinute)> {
     let now = SystemTime::now();
-    let began = round(now.checked_sub(stats.covered).unwrap_or(UNIX_EPOCH));
     let host_stalled_ms = stats.stalled.as_millis() as u64;
     let paths: Vec<_> = {
         let state = subsystem.state();
@@ -133,10 +136,16 @@ fn describe(subsystem: &Subsystem, stats: &MinuteStats) -> Vec<(DiskId, HistoryM
     subsystem.disks.iter().zip(&stats.disks).filter_map(minute).collect()
 }
 
-/// To the second: timers are a little late.
+/// When a minute that ends now has begun.
+fn began(stats: &MinuteStats) -> SystemTime {
+    SystemTime::now().checked_sub(stats.covered).unwrap_or(UNIX_EPOCH)
+}
+
+/// The full minute, if the time is about that: timers are a little late.
 fn round(time: SystemTime) -> SystemTime {
-    let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or_default() + Duration::from_millis(500);
-    UNIX_EPOCH + Duration::from_secs(since_epoch.as_secs())
+    let later = time + EARLY;
+    let over = since_minute(later);
+    if over < LATE + EARLY { later - over } else { time }
 }
 
 /// The minute of a subsystem that has begun, summed over its I/O threads. `None` without threads, and if they end or do not
@@ -160,4 +169,19 @@ async fn minute(subsystem: &Subsystem, is_taken: bool) -> Option<MinuteStats> {
         total
     };
     timeout(PATIENCE, answers).await.ok().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_minute_that_is_about_a_full_one_is_one() {
+        let at = |ms| UNIX_EPOCH + Duration::from_millis(ms);
+        for (time, rounded) in
+            [(120_000, 120_000), (120_900, 120_000), (119_990, 120_000), (119_900, 119_900), (121_500, 121_500)]
+        {
+            assert_eq!(round(at(time)), at(rounded), "{time}");
+        }
+    }
 }

@@ -41,7 +41,8 @@ async fn history<C: Control>(
     let (disk, times) = (route(disk)?, query(times)?);
     of_disks(control.disks(), Some(disk.clone()))?;
     let at = |seconds: u32| UNIX_EPOCH + Duration::from_secs(seconds.into());
-    let until = times.until_s.map_or_else(SystemTime::now, at);
+    // The whole of that second.
+    let until = times.until_s.map_or_else(SystemTime::now, |seconds| at(seconds) + Duration::from_millis(999));
     Ok(Json(control.history(&disk, at(times.from_s.unwrap_or(0)), until).await?))
 }
 

@@ -4,7 +4,7 @@
 //! which leave out what a request waits for before it has a path.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::recent_latencies::{RecentLatencies, add_recent};
 use crate::times::as_nanos;
@@ -68,6 +68,34 @@ impl GuestStats {
         }
         self.long_stages += other.long_stages;
         self.oldest = self.oldest.max(other.oldest);
+    }
+}
+
+/// The time since the start of a group. Most requests of a turn end at one time, and two times take long to subtract.
+pub(crate) struct SinceStart {
+    started: Instant,
+    /// The last time that was asked for, and how long it is after the start.
+    last: (Instant, Duration),
+}
+
+/// Empty, as above.
+impl fmt::Debug for SinceStart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SinceStart").finish_non_exhaustive()
+    }
+}
+
+impl SinceStart {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self { started: now, last: (now, Duration::ZERO) }
+    }
+
+    #[inline]
+    pub(crate) fn at(&mut self, now: Instant) -> Duration {
+        if self.last.0 != now {
+            self.last = (now, now - self.started);
+        }
+        self.last.1
     }
 }
 

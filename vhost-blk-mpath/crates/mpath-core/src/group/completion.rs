@@ -81,7 +81,7 @@ impl Group {
         }
         match outcome {
             Outcome::Success => {
-                of_path.record_success(class, io.bytes, latency, now - self.started);
+                of_path.record_success(class, io.bytes, latency, self.since_start.at(now));
                 let leads_again = of_path.per_disk[io.disk.index()].rest.success(bound_at);
                 of_path.failed_in_row = 0;
                 if leads_again {

@@ -38,7 +38,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::attention::Attention;
-use crate::guest_io::GuestCounts;
+use crate::guest_io::{GuestCounts, SinceStart};
 use crate::host_time::HostTime;
 use crate::late_answers::LateAnswers;
 use crate::oldest_request::PublishedRequest;
@@ -117,6 +117,7 @@ impl Default for GroupConfig {
 pub struct Group {
     config: GroupConfig,
     started: Instant,
+    since_start: SinceStart,
     /// The last [`Group::take_minute`], and how long this host had not run the thread until then.
     minute_began: Instant,
     taken_stalled: Duration,
@@ -220,6 +221,7 @@ impl Group {
         };
         Self {
             started: now,
+            since_start: SinceStart::new(now),
             minute_began: now,
             taken_stalled: Duration::ZERO,
             policies: ActivePolicies::new(config.policy, config.seed),

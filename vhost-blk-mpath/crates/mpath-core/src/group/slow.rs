@@ -26,8 +26,8 @@ impl Group {
         }
         let request = &self.requests[tag];
         let (io, submitted_at) = (request.io, request.history.submitted_at);
-        let latency = now - submitted_at;
-        self.disks[io.disk.index()].guest.answered(now - self.started, &io, result, latency);
+        let (latency, at) = (now - submitted_at, self.since_start.at(now));
+        self.disks[io.disk.index()].guest.answered(at, &io, result, latency);
         if latency >= LONG || self.slow.is_candidate(now, submitted_at) {
             self.check_slow(now, tag, latency, result);
         }
