@@ -10,7 +10,6 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use mpath_api::types::HistoryMinute;
 
@@ -20,15 +19,6 @@ use crate::disk_files::file::{open, remove, replace_with, with_suffix};
 const FIRST_LINE: &[u8] = b"vhost-blk-mpath history 1\n";
 /// The largest file that is read.
 const LARGEST_BYTES: u64 = 64 << 20;
-
-/// The length of a minute. Minutes begin with those of the host's clock.
-pub(crate) const MINUTE: Duration = Duration::from_secs(60);
-
-/// The time since the last full minute of the host's clock.
-pub(crate) fn since_minute(time: SystemTime) -> Duration {
-    let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    Duration::from_nanos((since_epoch.as_nanos() % MINUTE.as_nanos()) as u64)
-}
 
 /// Why a minute is not kept, or the history cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -68,8 +58,7 @@ impl HistoryFile {
 
     /// Adds a minute, or logs once why not. Blocks.
     pub(crate) fn keep(&self, minute: &HistoryMinute, largest_bytes: u64) {
-        // A file system that does not answer keeps the lock, and must not keep a thread for each minute.
-        let Ok(mut state) = self.state.try_write() else { return };
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         if state.is_removed {
             return;
         }
@@ -103,7 +92,7 @@ impl HistoryFile {
 
     /// The minutes that began from `from` until `until`, the oldest first: at most `most`, the latest. Blocks.
     pub(crate) fn read(&self, from: &str, until: &str, most: usize) -> Result<Vec<HistoryMinute>, HistoryFileError> {
-        let _used = self.state.try_read().map_err(|_| io::Error::from(io::ErrorKind::WouldBlock))?;
+        let _used = self.state.read().unwrap_or_else(PoisonError::into_inner);
         let mut file = match open(&self.path, File::options().read(true)) {
             Err(missing) if missing.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             file => file?,
@@ -163,6 +152,7 @@ fn read_frames(file: &mut File) -> io::Result<Vec<u8>> {
 mod tests {
     use std::fs;
     use std::process::Command;
+    use std::time::Duration;
 
     use mpath_api::types::{
         ClassFigures, GuestErrorReason, GuestOperation, MinuteFigures, PathMinute, SlowRequest, Stages,

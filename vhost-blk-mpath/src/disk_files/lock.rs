@@ -22,7 +22,7 @@ const PID_BYTES: u64 = 16;
 pub(crate) enum LockError {
     #[error("cannot lock {}: another daemon{holder} serves this disk or is still ending; stop it first", file.display())]
     Held { file: PathBuf, holder: Holder },
-    #[error("cannot lock {}: {source}; the directory of the vhost-user socket has to be writable", file.display())]
+    #[error("cannot lock {}: {source}; its directory has to be writable", file.display())]
     Cannot { file: PathBuf, source: io::Error },
 }
 

@@ -8,24 +8,25 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use mpath_api::HISTORY_MINUTES_MAX;
 use mpath_api::types::{ClassFigures, HistoryMinute, PathMinute, SlowRequest};
-use mpath_core::{DiskId, DiskMinute, MinuteStats};
-use tokio::sync::{Mutex as AsyncMutex, oneshot};
+use mpath_core::{DiskId, DiskMinute, MinuteStats, OLD_REQUEST};
+use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
 use crate::disk::Disk;
-use crate::disk_files::history_file::{HistoryFileError, MINUTE, since_minute};
+use crate::disk_files::history_file::HistoryFileError;
 use crate::events::utc;
+use crate::service::Service;
 use crate::service::disks::Disks;
 use crate::subsystem::Subsystem;
 
-/// How long I/O threads and files may take. A longer wait is given up until the next minute.
+/// The length of a minute. Minutes begin with those of the host's clock.
+const MINUTE: Duration = Duration::from_secs(60);
+/// How long a client, or the end of the daemon, waits for I/O threads and files.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How far a minute may be from that of the host's clock.
 const EARLY: Duration = Duration::from_millis(20);
 const LATE: Duration = Duration::from_secs(1);
-/// A request without an answer for this time is something that has happened.
-const OLD: Duration = Duration::from_secs(1);
 /// The most bytes of one disk.
 const DISK_BYTES_MAX: u64 = 8 << 20;
 
@@ -34,14 +35,12 @@ pub(crate) struct History {
     disks: Arc<Disks>,
     /// The bound of all files.
     bytes_max: u64,
-    /// Held while a minute goes from the I/O threads to the files, so that no client misses it.
-    keeping: AsyncMutex<()>,
 }
 
 impl History {
     /// The history in files that have this size in all.
     pub(crate) fn new(disks: Arc<Disks>, bytes_max: u64) -> Self {
-        Self { disks, bytes_max, keeping: AsyncMutex::default() }
+        Self { disks, bytes_max }
     }
 
     /// Keeps what happens at each full minute of the host's clock, and when `ends` resolves.
@@ -49,7 +48,7 @@ impl History {
         let mut ends = std::pin::pin!(ends);
         loop {
             let has_ended = tokio::select! {
-                () = sleep(MINUTE.saturating_sub(since_minute(SystemTime::now()))) => false,
+                () = sleep(until_minute(SystemTime::now())) => false,
                 () = &mut ends => true,
             };
             self.keep().await;
@@ -67,37 +66,50 @@ impl History {
         from: SystemTime,
         until: SystemTime,
     ) -> Result<Vec<HistoryMinute>, HistoryFileError> {
-        let _kept = self.keeping.lock().await;
-        let (from, until) = (utc(from), utc(until));
-        let reading = Arc::clone(subsystem.records.history(usize::from(disk.0)));
-        let read = {
-            let (from, until) = (from.clone(), until.clone());
-            spawn_blocking(move || reading.read(&from, &until, HISTORY_MINUTES_MAX))
-        };
-        let mut minutes = read.await.unwrap_or_else(|failed| Err(io::Error::other(failed).into()))?;
-        let present = minute(subsystem, false).await;
+        let silent = |_| io::Error::new(io::ErrorKind::TimedOut, "an I/O thread or the file system does not answer");
+        let _kept = timeout(PATIENCE, subsystem.keeping.lock()).await.map_err(silent)?;
+        let present = timeout(PATIENCE, minute(subsystem, false)).await.map_err(silent)?;
         let present = present.map(|stats| describe(subsystem, &stats, began(&stats))).unwrap_or_default();
+        let (from, until) = (utc(from), utc(until));
         let of_disk = present.into_iter().filter(|(of, _)| *of == disk).map(|(_, minute)| minute);
-        minutes.extend(of_disk.filter(|minute| from <= minute.began && minute.began <= until));
-        minutes.drain(..minutes.len().saturating_sub(HISTORY_MINUTES_MAX));
-        Ok(minutes)
+        let present: Vec<_> = of_disk.filter(|minute| from <= minute.began && minute.began <= until).collect();
+        let file = Arc::clone(subsystem.records.history(usize::from(disk.0)));
+        let read = spawn_blocking(move || {
+            file.read(&from, &until, HISTORY_MINUTES_MAX - present.len()).map(|mut minutes| {
+                minutes.extend(present);
+                minutes
+            })
+        });
+        timeout(PATIENCE, read).await.map_err(silent)?.unwrap_or_else(|failed| Err(io::Error::other(failed).into()))
     }
 
-    /// Writes what has happened in all subsystems into the files of their disks.
+    /// Writes what has happened in all subsystems into the files of their disks. Waits for that for a while; what takes longer is
+    /// written later.
     async fn keep(&self) {
-        let _keeping = self.keeping.lock().await;
         let services = self.disks.services();
         let disks: usize = services.iter().map(|service| service.subsystem.disks.len()).sum();
         let largest_bytes = (self.bytes_max / disks.max(1) as u64).min(DISK_BYTES_MAX);
-        for service in services {
-            let subsystem = &service.subsystem;
-            let Some(stats) = minute(subsystem, true).await else { continue };
-            for (disk, minute) in describe(subsystem, &stats, round(began(&stats))) {
-                let file = Arc::clone(subsystem.records.history(usize::from(disk.0)));
-                // A file system that does not answer keeps a thread, and the file's next minutes fail.
-                let _ = timeout(PATIENCE, spawn_blocking(move || file.keep(&minute, largest_bytes))).await;
+        let all: Vec<_> = services.into_iter().map(|service| tokio::spawn(keep_of(service, largest_bytes))).collect();
+        let written = async {
+            for one in all {
+                // A task that panicked has ended as well.
+                let _ = one.await;
             }
-        }
+        };
+        let _ = timeout(PATIENCE, written).await;
+    }
+}
+
+/// Writes what has happened in a subsystem. An I/O thread that stands still, or a file system that does not answer, delays this and
+/// no other subsystem. The next minute of the subsystem is longer then.
+async fn keep_of(service: Arc<Service>, largest_bytes: u64) {
+    let subsystem = &service.subsystem;
+    let Ok(_keeping) = subsystem.keeping.try_lock() else { return };
+    let Some(stats) = minute(subsystem, true).await else { return };
+    for (disk, minute) in describe(subsystem, &stats, round(began(&stats))) {
+        let file = Arc::clone(subsystem.records.history(usize::from(disk.0)));
+        // A panic was reported already.
+        let _ = spawn_blocking(move || file.keep(&minute, largest_bytes)).await;
     }
 }
 
@@ -119,7 +131,7 @@ fn describe(subsystem: &Subsystem, stats: &MinuteStats, began: SystemTime) -> Ve
             SlowRequest::new(disk.name().into(), ended, slow.io.flow.0 - disk.first_flow.0, slow)
         });
         let guest = ClassFigures::from(&of.latencies);
-        let oldest = of.oldest.filter(|age| *age >= OLD);
+        let oldest = of.oldest.filter(|age| *age >= OLD_REQUEST);
         let minute = HistoryMinute {
             began: utc(began),
             // A minute may be a little longer or shorter.
@@ -141,6 +153,18 @@ fn began(stats: &MinuteStats) -> SystemTime {
     SystemTime::now().checked_sub(stats.covered).unwrap_or(UNIX_EPOCH)
 }
 
+/// The time since the last full minute of the host's clock.
+fn since_minute(time: SystemTime) -> Duration {
+    let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Duration::from_nanos((since_epoch.as_nanos() % MINUTE.as_nanos()) as u64)
+}
+
+/// The time until the next full minute. The clock may be a little slow when a timer fires: then the next but one is meant.
+fn until_minute(now: SystemTime) -> Duration {
+    let left = MINUTE.saturating_sub(since_minute(now));
+    if left < LATE { left + MINUTE } else { left }
+}
+
 /// The full minute, if the time is about that: timers are a little late.
 fn round(time: SystemTime) -> SystemTime {
     let later = time + EARLY;
@@ -148,8 +172,7 @@ fn round(time: SystemTime) -> SystemTime {
     if over < LATE + EARLY { later - over } else { time }
 }
 
-/// The minute of a subsystem that has begun, summed over its I/O threads. `None` without threads, and if they end or do not
-/// answer.
+/// The minute of a subsystem that has begun, summed over its I/O threads. `None` without threads, and if they end.
 async fn minute(subsystem: &Subsystem, is_taken: bool) -> Option<MinuteStats> {
     let mut waits = Vec::new();
     for thread in subsystem.threads() {
@@ -157,23 +180,26 @@ async fn minute(subsystem: &Subsystem, is_taken: bool) -> Option<MinuteStats> {
         thread.minute(is_taken, Box::new(move |minute| drop(reply.send(minute))));
         waits.push(wait);
     }
-    let answers = async {
-        let mut total: Option<MinuteStats> = None;
-        for wait in waits {
-            let minute = wait.await.ok()?;
-            match &mut total {
-                Some(total) => total.merge(&minute),
-                None => total = Some(minute),
-            }
+    let mut total: Option<MinuteStats> = None;
+    for wait in waits {
+        let minute = wait.await.ok()?;
+        match &mut total {
+            Some(total) => total.merge(&minute),
+            None => total = Some(minute),
         }
-        total
-    };
-    timeout(PATIENCE, answers).await.ok().flatten()
+    }
+    total
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_clock_that_is_a_little_slow_makes_no_short_minute() {
+        let left = |ms| until_minute(UNIX_EPOCH + Duration::from_millis(ms)).as_millis();
+        assert_eq!([0, 1, 30_000, 59_000, 59_970].map(left), [60_000, 59_999, 30_000, 1_000, 60_030]);
+    }
 
     #[test]
     fn a_minute_that_is_about_a_full_one_is_one() {

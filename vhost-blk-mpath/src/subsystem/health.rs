@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use mpath_api::types::{Condition, ConditionReason, DiskHealth, EventKind, PathCounts};
 use mpath_api_server::on_own_behalf;
 use mpath_config::MinPaths;
+use mpath_core::OLD_REQUEST;
 use vhost_user_blk::QueueError;
 
 use crate::disk::Disk;
@@ -17,9 +18,6 @@ use crate::events::utc;
 use crate::subsystem::Subsystem;
 use crate::subsystem::path_status::{PathStatus, REMOVAL_HELD};
 use crate::subsystem::vendor_window::condition_id;
-
-/// A request without an answer for this time is a reason.
-const OLD: Duration = Duration::from_secs(1);
 
 /// Why the discovery controllers of a subsystem have led to no path.
 pub(crate) struct Undiscovered {
@@ -93,7 +91,7 @@ impl Subsystem {
         // request.
         let others = self.events.stalls.starved(now).into_iter().chain(history.lost_socket.clone());
         let reasons_of_disk = reasons.len();
-        let oldest = disk.shared.oldest.age(now).filter(|age| *age >= OLD);
+        let oldest = disk.shared.oldest.age(now).filter(|age| *age >= OLD_REQUEST);
         reasons.extend(oldest.map(|age| ConditionReason {
             condition: Condition::Degraded,
             message: format!(

@@ -90,10 +90,16 @@ impl SinceStart {
         Self { started: now, last: (now, Duration::ZERO) }
     }
 
+    /// For those who ask seldom.
+    pub(crate) fn until(&self, now: Instant) -> Duration {
+        now - self.started
+    }
+
+    /// For those who ask for each request.
     #[inline]
     pub(crate) fn at(&mut self, now: Instant) -> Duration {
         if self.last.0 != now {
-            self.last = (now, now - self.started);
+            self.last = (now, self.until(now));
         }
         self.last.1
     }

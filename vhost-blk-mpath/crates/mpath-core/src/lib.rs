@@ -95,7 +95,7 @@ pub use inject::{Direction, Distribution, InjectedError, Injection};
 pub use io::{Action, FlowId, Io, IoError, MAX_HEDGE_BYTES, MAX_PROBE_BYTES, Op, OpClass, Outcome, RetryCause, Tag};
 pub use kind_with_params::{KindChange, KindSpec, KindWithParams, ParamError, ParamsOf};
 pub use minute::{ClassLatencies, DiskMinute, MinuteStats, PathMinute};
-pub use oldest_request::OldestRequest;
+pub use oldest_request::{OLD_REQUEST, OldestRequest};
 pub use param::Param;
 pub use path::{Association, PathConfig};
 pub use policy::{

@@ -4,6 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+/// A request without an answer for this time is old. The operator hears of it.
+pub const OLD_REQUEST: Duration = Duration::from_secs(1);
+
 /// No request is open.
 const NONE: u64 = u64::MAX;
 

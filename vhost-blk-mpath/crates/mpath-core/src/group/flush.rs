@@ -409,7 +409,7 @@ impl Group {
         let path = &mut self.paths[id.index()];
         let disk = self.requests[tag].io.disk;
         if outcome == Outcome::Success {
-            path.record_success(OpClass::Other, 0, now - attempt.bound_at, now - self.started);
+            path.record_success(OpClass::Other, 0, now - attempt.bound_at, self.since_start.at(now));
             let of_disk = &mut path.per_disk[disk.index()];
             of_disk.unusable_since = None;
             if of_disk.rest.success(attempt.bound_at) {

@@ -116,7 +116,6 @@ impl Default for GroupConfig {
 #[derive(Debug)]
 pub struct Group {
     config: GroupConfig,
-    started: Instant,
     since_start: SinceStart,
     /// The last [`Group::take_minute`], and how long this host had not run the thread until then.
     minute_began: Instant,
@@ -220,7 +219,6 @@ impl Group {
             oldest: disk.oldest.publisher(now),
         };
         Self {
-            started: now,
             since_start: SinceStart::new(now),
             minute_began: now,
             taken_stalled: Duration::ZERO,

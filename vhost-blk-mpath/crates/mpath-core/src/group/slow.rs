@@ -6,12 +6,10 @@ use super::{Group, earlier};
 use crate::guest_io::LONG;
 use crate::history::Phase;
 use crate::requests::State;
-use crate::{IoError, PathId, SlowRequest, Tag};
+use crate::{IoError, OLD_REQUEST, PathId, SlowRequest, Tag};
 
 /// How often the oldest open request of each disk is published.
 const PUBLISH_EVERY: Duration = Duration::from_millis(250);
-/// Younger requests do not matter as the oldest.
-const OLD: Duration = Duration::from_secs(1);
 
 impl Group {
     /// Counts a request that ends.
@@ -71,7 +69,7 @@ impl Group {
             let (disk, phase) = (request.io.disk, request.phase(request.state));
             let pauses = || self.scheduler.pauses(now, disk);
             let limit = || request.history.stages(now, phase, pauses(), &self.host_time).limit;
-            let limited = if request.age(now) >= OLD { limit() } else { Duration::ZERO };
+            let limited = if request.age(now) >= OLD_REQUEST { limit() } else { Duration::ZERO };
             let oldest = &mut oldest[disk.index()];
             *oldest = earlier(*oldest, Some(request.history.submitted_at + limited));
         }

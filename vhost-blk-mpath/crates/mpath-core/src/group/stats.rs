@@ -36,7 +36,7 @@ impl Group {
                     fenced: path.fenced.len() as u64,
                     draining: path.draining,
                     flushes_open: self.flushes.open_on(PathId(id)) + u64::from(path.daemon_flushes),
-                    classes: path.class_stats(now - self.started),
+                    classes: path.class_stats(self.since_start.until(now)),
                     estimates: OpClass::ALL.map(|class| self.policies.estimate(PathId(id), class)),
                 })
                 .collect(),
@@ -75,6 +75,10 @@ impl Group {
 
     fn guest_stats(&self, now: Instant) -> Vec<GuestStats> {
         let oldest = self.oldest(now).into_iter().map(|oldest| oldest.map(|at| now - at));
-        self.disks.iter().zip(oldest).map(|(disk, oldest)| disk.guest.stats(now - self.started, oldest)).collect()
+        self.disks
+            .iter()
+            .zip(oldest)
+            .map(|(disk, oldest)| disk.guest.stats(self.since_start.until(now), oldest))
+            .collect()
     }
 }
