@@ -393,6 +393,16 @@ fn a_minute_has_all_requests_that_ended_since_the_last_one_was_taken() {
 }
 
 #[test]
+fn a_stall_is_of_one_minute() {
+    let mut t = Test::new();
+    turn_after(&mut t, 50 * MS, 850 * MS);
+    assert_eq!([t.group.minute(t.now).stalled, t.group.take_minute(t.now).stalled], [800 * MS; 2]);
+    assert_eq!(t.group.take_minute(t.now).stalled, Duration::ZERO);
+    turn_after(&mut t, 50 * MS, 250 * MS);
+    assert_eq!(t.group.take_minute(t.now).stalled, 200 * MS);
+}
+
+#[test]
 fn the_oldest_request_is_published_until_it_is_answered() {
     let disks = [SharedDisk::default(), SharedDisk::default()];
     let mut t = Test::with(GroupConfig::default(), &disks);
