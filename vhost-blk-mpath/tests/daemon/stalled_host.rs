@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use std::{fs, thread};
 
 use mpath_api::client::Client;
-use mpath_api::types::{Condition, Event, EventKind, HistoryMinute, SlowRequest};
+use mpath_api::types::{Condition, Event, EventKind, SlowRequest};
 use rustix::process::{Pid, Signal, kill_process};
 use vublk_bench::request::{Kind, Request, Status};
 
@@ -87,8 +87,8 @@ impl Reads {
         eventually("the history says so", || {
             let minutes = self.daemon.api.history("disk0", from, SystemTime::now()).unwrap();
             let stalled_ms: u64 = minutes.iter().map(|minute| minute.host_stalled_ms).sum();
-            let of_host = |minute: &HistoryMinute| minute.slowest.as_ref().is_some_and(|of| of.longest == "host");
-            stalled_ms >= 400 && minutes.iter().any(of_host)
+            let waited: Duration = minutes.iter().map(|minute| minute.long_requests.host).sum();
+            stalled_ms >= 200 && waited >= Duration::from_millis(200)
         });
         eventually("an event tells", || !events(&self.daemon, EventKind::HostStalled).is_empty());
         for kind in [EventKind::PathLost, EventKind::DiskWaiting] {
