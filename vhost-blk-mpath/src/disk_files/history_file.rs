@@ -6,7 +6,7 @@
 //!
 //! Nothing in the file decides about data, and a minute is not synced: a crash of the host costs the last minutes.
 
-use std::fs::File;
+use std::fs::{File, rename};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
@@ -75,6 +75,10 @@ impl HistoryFile {
         let mut file = open(&self.path, File::options().read(true).append(true).create(true))?;
         let length = file.seek(SeekFrom::End(0))?;
         if !has_version(&mut file)? {
+            if length > 0 {
+                // The version that has written it can still show it.
+                rename(&self.path, self.old())?;
+            }
             return Ok(replace_with(&self.path, &[FIRST_LINE, &frame].concat())?);
         }
         if length + frame.len() as u64 > largest_bytes {
@@ -112,9 +116,16 @@ impl HistoryFile {
     /// Removes the file for good, because the disk is removed. Blocks.
     pub(crate) fn forget(&self) {
         self.state.write().unwrap_or_else(PoisonError::into_inner).is_removed = true;
-        if let Err(error) = remove(&self.path) {
-            tracing::warn!(file = %self.path.display(), %error, "cannot remove the history of a removed disk; remove the file");
+        for file in [&self.path, &self.old()] {
+            if let Err(error) = remove(file) {
+                tracing::warn!(file = %file.display(), %error, "cannot remove the history of a removed disk; remove the file");
+            }
         }
+    }
+
+    /// The history of another version.
+    fn old(&self) -> PathBuf {
+        with_suffix(&self.path, ".old")
     }
 }
 
@@ -254,6 +265,7 @@ mod tests {
             assert_eq!(all(&file), []);
             file.add(&minute(3), 1 << 20).unwrap();
             assert_eq!(all(&file), [minute(3)], "{text}");
+            assert_eq!(fs::read_to_string(file.old()).unwrap_or_default(), text, "the other version can show it");
         }
     }
 
@@ -293,10 +305,12 @@ mod tests {
     fn a_removed_disk_has_no_history() {
         let place = tempfile::tempdir().unwrap();
         let file = HistoryFile::new(&place.path().join("disk.sock"));
+        fs::write(file.path(), "vhost-blk-mpath history 2\n").unwrap();
         file.add(&minute(1), 1 << 20).unwrap();
+        assert!(file.path().exists() && file.old().exists());
         file.forget();
         file.keep(&minute(2), 1 << 20);
-        assert!(!file.path().exists());
+        assert!(!file.path().exists() && !file.old().exists());
     }
 
     #[test]

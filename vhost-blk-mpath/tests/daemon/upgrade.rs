@@ -12,6 +12,7 @@ use std::{env, fs, thread};
 
 use mpath_api::client::{Client, ClientError};
 use mpath_api::types::{ActOnPaths, EventKind, PathAction, PathSelector, Upgrade};
+use mpath_api_server::socket::peer_pid;
 use mpath_config::{Config, DiskConfig, SharerConfig};
 use rustix::process::{Pid, Signal, kill_process};
 use vublk_bench::request::Status;
@@ -444,6 +445,8 @@ fn the_api_socket_that_only_reads_stays() {
     let next = NextDaemon::of(&daemon);
     let reader = Client::new(&socket, PATIENCE).unwrap();
     assert_eq!((reader.status().unwrap().pid, inode()), (next.0, before));
+    // A client that gets no answer names the process that hangs.
+    assert_eq!(peer_pid(&UnixStream::connect(&socket).unwrap()), Some(next.0));
     next.end();
     assert!(!socket.exists());
 }
