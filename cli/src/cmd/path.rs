@@ -187,23 +187,37 @@ fn for_people(paths: &[Path]) -> Text {
         Column::Long("INJECTION"),
     ];
     let text = Text::from(table(columns, paths.iter().map(row)));
-    let notes: String = paths.iter().flat_map(notes).chain(sharing(paths)).map(|note| note + "\n").collect();
+    let notes: String = notes(paths).chain(sharing(paths)).map(|note| note + "\n").collect();
     if notes.is_empty() { text } else { text.then("\n".to_owned() + &notes) }
 }
 
-/// Notes on a path: why it is unusable, a fallback, and sharers that cannot use it or see it as not optimized.
-fn notes(path: &Path) -> impl Iterator<Item = String> {
-    let named = format!("{} path {} ({})", path.disk, path.index, path.address);
-    let unusable = path.unusable.as_ref().map(|reason| format!("{named}: {reason}"));
-    let has_note =
+/// What can be said of a path: why it is unusable, a fallback, and sharers that cannot use it or see it as not optimized.
+fn remarks(path: &Path) -> impl Iterator<Item = String> {
+    let unusable = path.unusable.as_ref().map(|reason| format!(": {reason}"));
+    let has_remark =
         |of: &&PathSharer| of.unusable.is_some() || of.ana_state.is_some_and(|ana| ana != AnaState::Optimized);
-    let sharers = path.sharers.iter().filter(has_note);
-    let fallback = (path.fallbacks() > 0)
-        .then(|| format!("{named}: plain TCP, because the target or the network does not support MPTCP"));
-    unusable
-        .into_iter()
-        .chain(fallback)
-        .chain(sharers.map(move |of| format!("{named} for {}: {}", of.disk, for_sharer(of))))
+    let sharers = path.sharers.iter().filter(has_remark);
+    let fallback =
+        (path.fallbacks() > 0).then(|| ": plain TCP, because the target or the network does not support MPTCP".into());
+    unusable.into_iter().chain(fallback).chain(sharers.map(|of| format!(" for {}: {}", of.disk, for_sharer(of))))
+}
+
+/// Notes on paths. Several paths of a disk share a note.
+fn notes(paths: &[Path]) -> impl Iterator<Item = String> {
+    let mut notes: Vec<(&str, String, Vec<String>)> = Vec::new();
+    for path in paths {
+        for remark in remarks(path) {
+            let named = format!("{} ({})", path.index, path.address);
+            match notes.iter_mut().find(|(disk, other, _)| *disk == path.disk && *other == remark) {
+                Some((.., paths)) => paths.push(named),
+                None => notes.push((&path.disk, remark, vec![named])),
+            }
+        }
+    }
+    notes.into_iter().map(|(disk, remark, paths)| {
+        let noun = if paths.len() == 1 { "path" } else { "paths" };
+        format!("{disk} {noun} {}{remark}", paths.join(", "))
+    })
 }
 
 /// Notes on disks that share paths.

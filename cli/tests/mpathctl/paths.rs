@@ -1,6 +1,23 @@
 //! Paths.
 
 use crate::daemon::Daemon;
+use crate::fake::Fake;
+
+#[test]
+fn a_note_on_several_paths_of_a_disk_is_said_once() {
+    let fake = Fake::new();
+    {
+        let mut paths = fake.paths.lock().unwrap();
+        let unusable = paths[1].unusable.clone();
+        (paths[0].unusable, paths[2].unusable) = (unusable.clone(), unusable);
+    }
+    let list = Daemon::start_with(fake).run(&["path", "list"]);
+    let notes = "
+disk0 paths 0 (tcp://127.0.0.1:4420), 1 (tcp://127.0.0.1:4421): lost: Connection refused (os error 111)
+disk1 path 0 (tcp://[::1]:4420): lost: Connection refused (os error 111)
+";
+    assert!(list.ends_with(notes), "{list}");
+}
 
 #[test]
 fn path_list() {
