@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use mpath_api::client::Client;
-use mpath_api::types::{Disk, FenceWaits, MovedRequests, PathCounts, RemovedDisk};
+use mpath_api::types::{Disk, FenceWaits, FrontEndProcess, MovedRequests, PathCounts, RemovedDisk};
 use mpath_config::{DiskConfig, DiskList, Flags, KeyFileError, LoadError, SocketPath, ValueError};
 
 use super::{DiskArg, ms, status};
@@ -160,13 +160,22 @@ fn details(disks: &[Disk]) -> String {
     disks.iter().map(detail).collect::<Vec<_>>().join("\n")
 }
 
+fn front_end(disk: &Disk) -> String {
+    let process = |of: &FrontEndProcess| {
+        let program = of.program.as_ref().map_or(String::new(), |program| format!(" ({program})"));
+        format!("connected, process {}{program}", of.pid)
+    };
+    let connected = if disk.connected { "connected" } else { "-" };
+    disk.front_end.as_ref().map_or(connected.into(), process)
+}
+
 fn detail(disk: &Disk) -> String {
     let mut lines = vec![
         ("disk", disk.name.clone()),
         ("condition", format!("{} since {}", disk.health.condition, disk.health.condition_since)),
         ("state", disk.state.to_string()),
         ("socket-path", disk.socket_path.clone()),
-        ("front-end", if disk.connected { "connected" } else { "-" }.into()),
+        ("front-end", front_end(disk)),
         ("subsystem", disk.subsystem.clone()),
         ("namespace", or_dash(disk.namespace)),
         ("size", format!("{} bytes, in blocks of {}", disk.capacity_bytes, disk.block_size_bytes)),
@@ -185,6 +194,9 @@ fn detail(disk: &Disk) -> String {
         ("queued", disk.queued.to_string()),
         ("outstanding", disk.health.outstanding.to_string()),
     ];
+    if let Some(waits) = &disk.growth_waits_for {
+        lines.insert(8, ("growth", waits.clone()));
+    }
     if let Some(age_ms) = disk.guest.oldest_request_ms {
         lines.push(("oldest", format!("a request without an answer for {age_ms} ms")));
     }

@@ -84,6 +84,9 @@ disks:
   outstanding: 0
   guest-errors: []
   connected: true
+  front-end:
+    pid: 71
+    program: qemu-system-x86
   held-ms: null
   policy: round-robin
   scheduler:
@@ -98,6 +101,7 @@ disks:
     throttled-ms: 1234
   capacity-bytes: 1073741824
   block-size-bytes: 512
+  growth-waits-for: the namespace has grown to 4096 blocks (2097152 bytes), and path 1 still reports 2048 blocks (1048576 bytes)
   read-only: false
   queues: 64
   mpath-window: true
@@ -290,10 +294,11 @@ condition     degraded since 2026-11-21T07:00:01.000Z
 because       degraded: 1 of 2 expected paths are usable: path 1: lost
 state         served
 socket-path   /run/vhost-blk-mpath/disk0.sock
-front-end     connected
+front-end     connected, process 71 (qemu-system-x86)
 subsystem     nqn.2014-08.org.example:disks
 namespace     1
 size          1073741824 bytes, in blocks of 512
+growth        the namespace has grown to 4096 blocks (2097152 bytes), and path 1 still reports 2048 blocks (1048576 bytes)
 mode          read-write
 virtqueues    64 at most
 mpath-window  yes

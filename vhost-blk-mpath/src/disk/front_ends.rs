@@ -1,6 +1,8 @@
 //! Decides: front-ends leave one after the other before they start a virtqueue (`left`).
+//! Decides: a front-end waits until another one has left (`saw_waiting`).
 //!
-//! Front-ends of a disk that came and left. QEMU does so once a second if it cannot share the guest's memory.
+//! Front-ends of a disk. QEMU comes and leaves once a second if it cannot share the guest's memory. A second QEMU on the same socket
+//! stands still with its guest, and says nothing.
 
 use std::time::{Duration, Instant};
 
@@ -8,6 +10,9 @@ use std::time::{Duration, Instant};
 const FLAPPING: u32 = 3;
 /// The longest time between two front-ends in a row.
 const PERIOD: Duration = Duration::from_secs(60);
+
+/// How often in a row a front-end is seen to wait before that is reported. One that has just connected is accepted in between.
+const LOOKS: u32 = 2;
 
 /// The remedy for front-ends that leave at once.
 const REMEDY: &str = "if no `front-end lost` in the events and no line in QEMU's log says why, the usual cause is that QEMU cannot share \
@@ -20,16 +25,21 @@ pub(crate) struct FrontEnds {
     starts_before: u64,
     /// The number of front-ends in a row that started no virtqueue, and when the last one left.
     unused: Option<(u32, Instant)>,
+    /// The process of the connected front-end, if it is known.
+    pid: Option<u32>,
+    /// How often in a row another front-end was seen to wait for the connected one.
+    waiting: u32,
 }
 
 impl FrontEnds {
-    /// A front-end came. `starts` counts the virtqueues that front-ends have started.
-    pub(crate) fn came(&mut self, starts: u64) {
-        self.starts_before = starts;
+    /// A front-end came, of the process `pid` if that is known. `starts` counts the virtqueues that front-ends have started.
+    pub(crate) fn came(&mut self, pid: Option<u32>, starts: u64) {
+        (self.pid, self.starts_before, self.waiting) = (pid, starts, 0);
     }
 
     /// The front-end left. Returns what to report, once for front-ends in a row.
     pub(crate) fn left(&mut self, starts: u64, now: Instant) -> Option<String> {
+        (self.pid, self.waiting) = (None, 0);
         if starts != self.starts_before {
             self.unused = None;
             return None;
@@ -43,6 +53,27 @@ impl FrontEnds {
     pub(crate) fn trouble(&self, now: Instant) -> Option<String> {
         let count = self.recent(now);
         (count >= FLAPPING).then(|| format!("the last {count} {}", described()))
+    }
+
+    /// The process of the connected front-end.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.pid
+    }
+
+    /// Another front-end was seen to wait, or none. Returns what to report, once for each that waits.
+    pub(crate) fn saw_waiting(&mut self, waits: bool) -> Option<String> {
+        self.waiting = if waits { self.waiting.saturating_add(1) } else { 0 };
+        if self.waiting == LOOKS { self.waiting() } else { None }
+    }
+
+    /// That a front-end waits, and for whom.
+    pub(crate) fn waiting(&self) -> Option<String> {
+        let connected = self.pid.map_or("the one that is connected".into(), |pid| format!("process {pid}"));
+        (self.waiting >= LOOKS).then(|| {
+            format!(
+                "a front-end waits on the socket until {connected} has left: a disk serves one front-end at a time; end one of the two"
+            )
+        })
     }
 
     fn recent(&self, now: Instant) -> u32 {
@@ -65,7 +96,7 @@ mod tests {
         let mut told = Vec::new();
         // QEMU without `share=on` and with `reconnect=1`.
         for second in 0..22 {
-            front_ends.came(0);
+            front_ends.came(None, 0);
             assert_eq!(front_ends.trouble(at(second)).is_some(), second >= 3);
             told.extend(front_ends.left(0, at(second)));
         }
@@ -81,13 +112,33 @@ mod tests {
         let (mut front_ends, start) = (FrontEnds::default(), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
         for second in 0..10 {
-            front_ends.came(second);
+            front_ends.came(None, second);
             assert_eq!(front_ends.left(second + 1, at(second)), None, "it started a virtqueue");
         }
         for visit in 1..10 {
-            front_ends.came(10);
+            front_ends.came(None, 10);
             assert_eq!(front_ends.left(10, at(60 * visit)), None, "one a minute");
         }
         assert_eq!(front_ends.trouble(at(541)), None);
+    }
+
+    #[test]
+    fn a_front_end_that_waits_is_told_once_until_the_connected_one_leaves() {
+        let mut front_ends = FrontEnds::default();
+        front_ends.came(Some(71), 0);
+        assert_eq!(
+            (front_ends.pid(), front_ends.saw_waiting(true)),
+            (Some(71), None),
+            "it may be accepted in a moment"
+        );
+        let told = front_ends.saw_waiting(true).unwrap();
+        assert!(told.starts_with("a front-end waits on the socket until process 71 has left"), "{told}");
+        assert_eq!((front_ends.saw_waiting(true), front_ends.waiting()), (None, Some(told)));
+        assert_eq!((front_ends.saw_waiting(false), front_ends.waiting()), (None, None), "it has gone");
+        front_ends.saw_waiting(true);
+        front_ends.left(1, Instant::now());
+        front_ends.came(None, 1);
+        assert_eq!((front_ends.pid(), front_ends.saw_waiting(true)), (None, None), "another front-end waits");
+        assert!(front_ends.saw_waiting(true).unwrap().contains("until the one that is connected has left"));
     }
 }

@@ -200,15 +200,37 @@ impl Disk {
         self.connected.load(Ordering::Relaxed)
     }
 
-    /// Records that a front-end has come or left.
-    pub(crate) fn set_connected(&self, connected: bool) {
-        self.connected.store(connected, Ordering::Relaxed);
-        let starts = self.queues.starts();
-        if connected {
-            self.front_ends().came(starts);
-        } else if let Some(trouble) = { self.front_ends().left(starts, Instant::now()) } {
+    /// Records that a front-end has come. `pid` is its process, if that is known.
+    pub(crate) fn front_end_came(&self, pid: Option<u32>) {
+        self.connected.store(true, Ordering::Relaxed);
+        self.front_ends().came(pid, self.queues.starts());
+    }
+
+    /// Records that the front-end has left.
+    pub(crate) fn front_end_left(&self) {
+        self.connected.store(false, Ordering::Relaxed);
+        let trouble = self.front_ends().left(self.queues.starts(), Instant::now());
+        if let Some(trouble) = trouble {
             self.event(EventKind::FrontEndFlapping, trouble);
         }
+    }
+
+    /// The process of the connected front-end.
+    pub(crate) fn front_end_pid(&self) -> Option<u32> {
+        self.front_ends().pid()
+    }
+
+    /// Records whether another front-end was seen to wait on the socket.
+    pub(crate) fn saw_waiting_front_end(&self, waits: bool) {
+        let told = self.front_ends().saw_waiting(waits && self.is_connected());
+        if let Some(message) = told {
+            self.event(EventKind::FrontEndWaiting, message);
+        }
+    }
+
+    /// That a front-end waits on the socket, and for whom.
+    pub(crate) fn waiting_front_end(&self) -> Option<String> {
+        self.front_ends().waiting()
     }
 
     /// Why no front-end is connected.

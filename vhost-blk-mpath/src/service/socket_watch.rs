@@ -1,7 +1,7 @@
 //! Decides: the file of a socket is lost (`look`).
 //!
-//! Looks at the files of sockets every few seconds. A program may remove or replace one, and clients then cannot connect although the
-//! daemon listens.
+//! Looks at sockets and their files every few seconds. A program may remove or replace a file, and clients then cannot connect although
+//! the daemon listens. And a front-end may wait on the socket of a disk that has one already.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -12,12 +12,14 @@ use std::time::Duration;
 use mpath_api::types::EventKind;
 use mpath_api_server::socket::ListeningSocket;
 use mpath_config::SocketPath;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use crate::events::EventLog;
 use crate::service::Service;
 use crate::service::disks::Disks;
+use crate::sockets::activation::DaemonSocket;
 
 const PERIOD: Duration = Duration::from_secs(5);
 
@@ -46,13 +48,26 @@ pub(crate) async fn watch(disks: Arc<Disks>, apis: Vec<(SocketPath, Weak<Listeni
             tell_of_apis(&disks.common.events, &mut lost_apis, &found);
         }
         for service in disks.services() {
-            let sockets = service.sockets().into_iter();
-            let files = sockets.filter_map(|of| Some((of.path, of.socket.file_identity()?))).collect();
+            let sockets = service.sockets();
+            look_for_waiting(&service, &sockets);
+            let files = sockets.into_iter().filter_map(|of| Some((of.path, of.socket.file_identity()?))).collect();
             let found = look_at(files).await;
             if !disks.is_leaving(&service.subsystem) {
                 tell_of_disks(&service, &found);
             }
         }
+    }
+}
+
+/// Looks for front-ends that wait on sockets.
+fn look_for_waiting(service: &Service, sockets: &[DaemonSocket]) {
+    for disk in &service.subsystem.disks {
+        let socket = sockets.iter().find(|of| of.path == disk.settings.socket_path);
+        let waits = socket.is_some_and(|of| {
+            let mut events = [PollFd::new(&of.socket, PollFlags::IN)];
+            poll(&mut events, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+        });
+        disk.saw_waiting_front_end(waits);
     }
 }
 

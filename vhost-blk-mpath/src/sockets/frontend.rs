@@ -13,7 +13,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use mpath_api::types::EventKind;
-use mpath_api_server::socket::{ListeningSocket, accept};
+use mpath_api_server::socket::{ListeningSocket, accept, peer_pid};
 use mpath_config::PolicyChange;
 use mpath_core::{DiskId, FlowId};
 use reactor::{IoThreadHandle, StoppingQueue};
@@ -277,8 +277,10 @@ impl Shared {
             }
             *connection = Some(hang_up);
         }
-        disk.set_connected(true);
-        disk.event(EventKind::FrontEndConnected, "front-end connected");
+        let pid = peer_pid(&stream);
+        disk.front_end_came(pid);
+        let of_process = pid.map(|pid| format!(", process {pid}"));
+        disk.event(EventKind::FrontEndConnected, format!("front-end connected{}", of_process.unwrap_or_default()));
         // Writes of an earlier daemon or front-end may still be executed and must not overwrite this one's. Requests
         // wait in the meantime, but messages are answered: QEMU and its guest stand still while QEMU waits for an
         // answer.
@@ -295,7 +297,7 @@ impl Shared {
         };
         // Before a client sees that the front-end has left, and removes the disk.
         disk.event(EventKind::FrontEndDisconnected, message);
-        disk.set_connected(false);
+        disk.front_end_left();
     }
 }
 

@@ -10,7 +10,7 @@
 use std::sync::{Arc, PoisonError};
 
 use mpath_api::types::EventKind;
-use mpath_lifecycle::{Admissions, AdmitError, InheritedMismatch, InheritedNamespaces, NamespaceName, Unusable};
+use mpath_lifecycle::{Admissions, AdmitError, InheritedMismatch, InheritedNamespaces, NamespaceName, Size, Unusable};
 use nvme_tcp::host::{ControllerInfo, IdentityMismatch, Namespace, NamespaceError};
 use vhost_user_blk::{DiskGeometry, VirtioDisk};
 
@@ -80,7 +80,7 @@ impl Subsystem {
         {
             // No front-end is served meanwhile, which would see a size that is not saved.
             let mut driver = disk.driver();
-            let blocks = driver.opening.size_when_found(backing.blocks(), identity.blocks)?;
+            let blocks = driver.opening.size_when_found(backing.blocks(), Size::of(&identity))?;
             backing.grow(blocks).map_err(|error| AdmitError::NoDisk(error.into()))?;
             backing.set_found(FoundNamespace { identity, geometry });
             driver.opening.found();

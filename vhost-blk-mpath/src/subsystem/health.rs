@@ -87,9 +87,10 @@ impl Subsystem {
         for path in &paths.held {
             add(Condition::Degraded, format!("{path}: {REMOVAL_HELD}"));
         }
-        // A starved host and a lost socket are no trouble of the paths, and have events of their own. The front-end knows of an old
-        // request.
-        let others = self.events.stalls.starved(now).into_iter().chain(history.lost_socket.clone());
+        // A starved host, a lost socket and a front-end that waits are no trouble of the paths, and have events of their own. The
+        // front-end knows of an old request.
+        let waiting = disk.waiting_front_end();
+        let others = self.events.stalls.starved(now).into_iter().chain(history.lost_socket.clone()).chain(waiting);
         let reasons_of_disk = reasons.len();
         let oldest = disk.shared.oldest.age(now).filter(|age| *age >= OLD_REQUEST);
         reasons.extend(oldest.map(|age| ConditionReason {

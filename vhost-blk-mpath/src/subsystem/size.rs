@@ -4,10 +4,12 @@ use std::io;
 use std::path::PathBuf;
 
 use mpath_api::types::EventKind;
+use mpath_lifecycle::Size;
 use vhost_user_blk::GeometryError;
 
 use crate::disk::{Backing, Disk, geometry};
 use crate::subsystem::Subsystem;
+use crate::subsystem::path_status::PathStatus;
 
 /// Why a disk cannot be saved.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +38,19 @@ impl Subsystem {
         let file = self.records.shown(disk.id.0.into());
         let failed = |source| SaveError::Write { disk: disk.name().into(), file: file.path().into(), source };
         file.save(shown).await.map_err(failed)
+    }
+
+    /// The paths that keep a disk from growing with its namespace: other paths report more blocks than these.
+    pub(crate) fn growth_waits_for(&self, disk: &Disk) -> Option<String> {
+        let block_bytes = disk.backing()?.block_bytes();
+        let state = self.state();
+        let largest = state.sizes(disk.id).max()?;
+        let of = |path: &PathStatus| Some((path.id.0, path.namespaces.blocks(disk.id)?));
+        let lag = state.paths().filter_map(of).filter(|(_, blocks)| *blocks < largest);
+        let lag: Vec<_> =
+            lag.map(|(path, blocks)| format!("path {path} still reports {}", Size { blocks, block_bytes })).collect();
+        let largest = Size { blocks: largest, block_bytes };
+        (!lag.is_empty()).then(|| format!("the namespace has grown to {largest}, and {}", lag.join(", ")))
     }
 
     /// Shows guests the blocks to which the disk grows.

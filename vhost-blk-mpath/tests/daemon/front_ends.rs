@@ -67,6 +67,38 @@ fn front_ends_that_leave_at_once_are_explained() {
     eventually("it has left", || reason() == "no front-end is connected");
 }
 
+/// A second QEMU on the same socket stands still and says nothing.
+#[test]
+fn a_front_end_that_waits_for_another_is_told_with_the_process_to_end() {
+    let target = Target::start(1);
+    let daemon = Daemon::start(&target.addrs(), "");
+    let mut first = Disk::connect(&daemon.socket());
+    assert_eq!(first.write(0, 1), Status::Ok);
+    let process = daemon.status().disks.remove(0).front_end.unwrap();
+    assert_eq!(process.pid, std::process::id());
+    assert!(process.program.as_deref().is_some_and(|program| program.starts_with("daemon")), "{process:?}");
+    let second = UnixStream::connect(daemon.socket()).unwrap();
+    let told = || {
+        let events = daemon.api.events(0).unwrap().events.into_iter();
+        events.filter(|event| event.kind == EventKind::FrontEndWaiting).map(|event| event.message).collect::<Vec<_>>()
+    };
+    let degraded = || {
+        let reasons = daemon.status().disks.remove(0).health.reasons.into_iter();
+        reasons
+            .filter(|reason| reason.condition == Condition::Degraded)
+            .map(|reason| reason.message)
+            .collect::<Vec<_>>()
+    };
+    eventually("it is told", || !told().is_empty());
+    let whom = format!("until process {} has left", std::process::id());
+    assert!(told().len() == 1 && told()[0].contains(&whom), "{:?}", told());
+    assert_eq!(degraded(), told());
+    drop(first);
+    eventually("the second one is served", || degraded().is_empty());
+    drop(second);
+    eventually("none is left", || daemon.status().disks[0].front_end.is_none());
+}
+
 /// Fills all slots, half of them with writes of `byte`, and hangs up.
 fn dies_with_requests_in_flight(daemon: &Daemon, byte: u8) {
     let mut disk = Disk::connect(&daemon.socket());

@@ -155,9 +155,17 @@ fn a_disk_grows_when_the_path_with_the_old_size_is_removed() {
     // Updates of a path arrive in order: the ANA state after the size.
     target.set(1, "ana=non-optimized");
     eventually("the path has reported its size", || daemon.paths()[1].ana_state == Some(AnaState::NonOptimized));
-    assert_eq!(capacity(&daemon), 32 * MIB);
+    let disk = daemon.status().disks.remove(0);
+    let waits = disk.growth_waits_for.unwrap_or_default();
+    assert!(
+        disk.capacity_bytes == 32 * MIB
+            && waits.contains("(67108864 bytes), and path 0 still reports ")
+            && waits.contains("(33554432 bytes)"),
+        "{waits}"
+    );
     daemon.api.remove_path("disk0", &PathSelector::Index(0), false).unwrap();
     eventually("the disk has grown", || capacity(&daemon) == 64 * MIB);
+    eventually("no path lags", || daemon.status().disks[0].growth_waits_for.is_none());
 }
 
 fn last_error(daemon: &Daemon, path: usize) -> String {
@@ -172,12 +180,14 @@ fn a_path_whose_namespace_shrinks_is_not_used_until_it_has_grown_again() {
     eventually("it is not used", || !daemon.is_live(0) && last_error(&daemon, 0).contains("namespace has shrunk"));
     let blocks = |bytes: u64| bytes / u64::from(daemon.status().disks[0].block_size_bytes);
     let (found, shown) = (blocks(16 * MIB), blocks(32 * MIB));
-    let seen = format!("the namespace has shrunk to {found} blocks, and guests still see {shown}; ");
-    let remedy =
-        format!("; grow it back to {shown} blocks, or detach the disk from its guest, remove it and add it again");
+    let (mib16, mib32) = (16 * MIB, 32 * MIB);
+    let seen = format!(
+        "the namespace has shrunk to {found} blocks ({mib16} bytes), and guests still see {shown} blocks ({mib32} bytes); "
+    );
+    let remedy = "; grow it back to that size, or detach the disk from its guest, remove it and add it again";
     eventually("the reason for a new connection is the same", || last_error(&daemon, 0).starts_with(&seen));
     let lost = daemon.log().lines().any(|line| line.contains(&format!("path down: disk disk0: {seen}")));
-    assert!(lost && last_error(&daemon, 0).ends_with(&remedy), "{}", daemon.log());
+    assert!(lost && last_error(&daemon, 0).ends_with(remedy), "{}", daemon.log());
     assert_eq!((capacity(&daemon), disk.write(31 * MIB, 1)), (32 * MIB, Status::Ok));
     target.set(0, SMALL);
     eventually("the path is back", || daemon.is_live(0));
@@ -192,7 +202,7 @@ fn a_path_that_takes_its_growth_back_keeps_the_disk_small() {
     target.set(0, "ana=non-optimized");
     eventually("the first path has reported its size", || daemon.paths()[0].ana_state == Some(AnaState::NonOptimized));
     target.set(0, SMALL);
-    eventually("its association has ended", || last_error(&daemon, 0).contains(" blocks, and had "));
+    eventually("its association has ended", || last_error(&daemon, 0).contains("which guests have not seen"));
     eventually("it is back with the smaller size", || daemon.is_live(0));
     target.set(1, LARGE);
     target.set(1, "ana=non-optimized");

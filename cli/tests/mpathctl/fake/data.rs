@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use mpath_api::types::{
     AnaState, Condition, ConditionReason, Connection, Controller, DiscoveryController, DiscoveryState, Disk,
-    DiskFences, DiskHealth, DiskState, EventPath, FenceLift, FenceWaits, GuestFigures, GuestIo, GuestOperation,
-    HedgeStatus, InheritedFence, IoThread, Latency, LimitStatus, MovedRequests, OpStats, Origin, Path, PathCounts,
-    PathEstimate, PathFence, PathState, PathWindow, QueueTurns, SchedulerDetail, Subflow, SubflowState, Tier,
-    TimeHistogram,
+    DiskFences, DiskHealth, DiskState, EventPath, FenceLift, FenceWaits, FrontEndProcess, GuestFigures, GuestIo,
+    GuestOperation, HedgeStatus, InheritedFence, IoThread, Latency, LimitStatus, MovedRequests, OpStats, Origin, Path,
+    PathCounts, PathEstimate, PathFence, PathState, PathWindow, QueueTurns, SchedulerDetail, Subflow, SubflowState,
+    Tier, TimeHistogram,
 };
 use mpath_config::address::Transport;
 use mpath_config::{LimitsConfig, MinPaths, PathAddress, PolicyKind, SchedulerKind, SchedulerSpec, Weight};
@@ -81,6 +81,8 @@ pub(super) fn disk(name: &str) -> Disk {
         first_moved: MovedRequests::default(),
         fence_waits: FenceWaits::default(),
         polled_ms: 0,
+        front_end: None,
+        growth_waits_for: None,
         io_threads: vec![],
         guest: GuestFigures::default(),
         hedge: HedgeStatus::default(),
@@ -88,6 +90,15 @@ pub(super) fn disk(name: &str) -> Disk {
         changed: BTreeMap::new(),
         path_counts: PathCounts { total: 1, expected: 1, usable: 1, missing: 0 },
     }
+}
+
+pub(super) fn growth_waits_for() -> String {
+    "the namespace has grown to 4096 blocks (2097152 bytes), and path 1 still reports 2048 blocks (1048576 bytes)"
+        .into()
+}
+
+pub(super) fn front_end() -> FrontEndProcess {
+    FrontEndProcess { pid: 71, program: Some("qemu-system-x86".into()) }
 }
 
 pub(super) fn first_moved() -> MovedRequests {

@@ -44,6 +44,7 @@ pub use self::caller::{caller, on_behalf_of, on_own_behalf};
 use self::connections::Connections;
 pub use self::error::{AddPathError, ApiError, ControlError, RemovePathError};
 pub use self::metrics_server::{MetricsBindError, MetricsServer};
+pub use self::process::program;
 pub use self::request::JsonBody;
 use crate::socket::{BindError, ListeningSocket, Role};
 

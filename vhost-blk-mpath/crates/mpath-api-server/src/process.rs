@@ -23,6 +23,13 @@ static READS: Semaphore = Semaphore::const_new(4);
 /// The login user of a process that no login has started.
 const NO_LOGIN: u32 = u32::MAX;
 
+/// The name of a process's program, up to 15 bytes of it. `None` if the process is gone or hidden from this daemon. Unlike the command
+/// line, the kernel has the name at hand.
+#[must_use]
+pub fn program(pid: u32) -> Option<String> {
+    read(&format!("/proc/{pid}/comm"), 16).ok().and_then(|text| command(text.trim_end()))
+}
+
 /// Adds what `/proc` says of the process. Leaves out what cannot be read, because the process is gone or hidden from this daemon.
 pub(super) async fn describe(caller: Caller) -> Caller {
     let (Some(pid), Ok(permit)) = (caller.pid, READS.try_acquire()) else { return caller };
@@ -129,6 +136,6 @@ mod tests {
     #[test]
     fn a_process_that_is_gone_is_not_described() {
         // Above the kernel's highest number of a process.
-        assert_eq!(Process::read(u32::MAX), Process::default());
+        assert_eq!((Process::read(u32::MAX), program(u32::MAX)), (Process::default(), None));
     }
 }

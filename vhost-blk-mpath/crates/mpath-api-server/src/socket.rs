@@ -14,6 +14,8 @@ use std::thread;
 use std::time::Duration;
 
 use mpath_config::{Account, DEFAULT_API_SOCKET, SocketAccess, SocketPath};
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
 use nix::unistd::{Group, User};
 use rustix::fs::{
     Access, AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, Uid, access, chmod, chownat, fchmod, flock, fstat,
@@ -326,7 +328,12 @@ impl ListeningSocket {
 
     /// Takes the socket file, which its process has [given away](Self::give_file_away).
     pub fn own_file(&self) {
-        self.file.iter().for_each(|file| file.is_of_another.store(false, Ordering::SeqCst));
+        let Some(file) = &self.file else { return };
+        file.is_of_another.store(false, Ordering::SeqCst);
+        // To clients the kernel names the process that has called this last. A socket that listens goes on listening.
+        if let Err(error) = listen(&self.listener, BACKLOG) {
+            tracing::warn!(socket = %file.path.display(), %error, "clients may take the earlier process for this one");
+        }
     }
 
     /// A handle to [`accept`] with. Dropping it leaves the socket file.
@@ -342,6 +349,13 @@ pub fn accept(listener: &UnixListener) -> io::Result<Option<UnixStream>> {
         Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// The process at the other end of a connection, as it was when it connected. `None` for a process in another PID namespace.
+#[must_use]
+pub fn peer_pid(stream: &UnixStream) -> Option<u32> {
+    let peer = getsockopt(stream, PeerCredentials).ok()?;
+    u32::try_from(peer.pid()).ok().filter(|pid| *pid > 0)
 }
 
 impl AsFd for ListeningSocket {

@@ -19,7 +19,7 @@
 use std::time::{Duration, Instant};
 
 use crate::disk_hold::TriedPath;
-use crate::disks::Unusable;
+use crate::disks::{Size, Unusable};
 
 /// How long front-ends are not answered from the description of an earlier daemon while paths make their first attempt. If a path
 /// works, the description may have to change. A front-end should not see a size that changes a moment later.
@@ -71,20 +71,20 @@ impl DiskOpening {
         self.is_restored = true;
     }
 
-    /// The blocks that guests are to see when the first path leads to the namespace of a restored disk and finds `found`
-    /// blocks. So far they were to see `shown`. [`Self::found`] has to follow, before another path is admitted.
+    /// The blocks that guests are to see when the first path leads to the namespace of a restored disk and finds `found`.
+    /// So far they were to see `shown` blocks. [`Self::found`] has to follow, before another path is admitted.
     ///
     /// # Errors
     /// The namespace lacks blocks that guests have seen.
-    pub fn size_when_found(&self, shown: u64, found: u64) -> Result<u64, Unusable> {
-        if found < shown {
-            Err(Unusable::Shrunk { found, shown })
+    pub fn size_when_found(&self, shown: u64, found: Size) -> Result<u64, Unusable> {
+        if found.blocks < shown {
+            Err(Unusable::Shrunk { found, shown: Size { blocks: shown, ..found } })
         } else if self.is_open() {
             Ok(shown)
         } else {
             // The disk takes the size of the path, as a new disk does: no front-end of this daemon has seen a smaller
             // one, and no other path has fewer blocks.
-            Ok(found)
+            Ok(found.blocks)
         }
     }
 

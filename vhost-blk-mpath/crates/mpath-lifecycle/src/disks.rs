@@ -2,6 +2,7 @@
 //!
 //! The disks of a subsystem: their namespaces, and the sizes that guests see.
 
+use std::fmt;
 use std::time::Instant;
 
 use mpath_core::{AnaState, DiskId, Epoch, PathId, UnflushedPaths};
@@ -15,37 +16,61 @@ pub enum Unusable {
     Mismatch(#[from] IdentityMismatch),
     /// It is smaller than what guests see, after the disk has grown.
     #[error(
-        "the namespace has {found} blocks on this path, and the disk has grown to {shown}; the path is used once its controller reports {shown}; if \
+        "the namespace has {found} on this path, and the disk has grown to {shown}; the path is used once its controller reports that; if \
          the namespace was made smaller again, grow it back, or detach the disk from its guest, remove it and add it again"
     )]
     NotGrown {
-        /// The size that the controller reports, in blocks.
-        found: u64,
-        /// The size that guests see, in blocks.
-        shown: u64,
+        /// The size that the controller reports.
+        found: Size,
+        /// The size that guests see.
+        shown: Size,
     },
     /// It is smaller than when the daemon first saw it.
     #[error(
-        "the namespace has shrunk to {found} blocks, and guests still see {shown}; their requests use paths with all blocks, or wait; grow it back \
-         to {shown} blocks, or detach the disk from its guest, remove it and add it again"
+        "the namespace has shrunk to {found}, and guests still see {shown}; their requests use paths with all blocks, or wait; grow it back \
+         to that size, or detach the disk from its guest, remove it and add it again"
     )]
     Shrunk {
-        /// The size that the controller reports, in blocks.
-        found: u64,
-        /// The size that guests see, in blocks.
-        shown: u64,
+        /// The size that the controller reports.
+        found: Size,
+        /// The size that guests see.
+        shown: Size,
     },
     /// It is smaller than its queue pairs know, though not smaller than what guests see.
-    #[error("the namespace has {found} blocks, and had {before}, which guests have not seen; the path reconnects")]
+    #[error("the namespace has {found}, and had {before}, which guests have not seen; the path reconnects")]
     GrowthTakenBack {
-        /// The size that the controller reports, in blocks.
-        found: u64,
-        /// The size that it reported before, in blocks.
-        before: u64,
+        /// The size that the controller reports.
+        found: Size,
+        /// The size that it reported before.
+        before: Size,
     },
     /// It does not exist, or no host can use it.
     #[error(transparent)]
     Namespace(#[from] NamespaceError),
+}
+
+/// A size of a namespace, in blocks for the target's tools and in bytes for people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size {
+    /// The number of blocks.
+    pub blocks: u64,
+    /// Bytes of a block.
+    pub block_bytes: u32,
+}
+
+impl Size {
+    /// The size that a controller reports for a namespace.
+    #[must_use]
+    pub fn of(namespace: &NamespaceIdentity) -> Self {
+        Self { blocks: namespace.blocks, block_bytes: namespace.block_bytes }
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = u128::from(self.blocks) * u128::from(self.block_bytes);
+        write!(f, "{} blocks ({bytes} bytes)", self.blocks)
+    }
 }
 
 fn leads(mismatch: &IdentityMismatch) -> &'static str {
@@ -113,14 +138,13 @@ impl ServedNamespace {
     /// # Errors
     /// What is missing.
     pub fn check_size(&self, found: u64) -> Result<(), Unusable> {
-        let shown = self.shown_blocks;
-        if found >= shown {
-            Ok(())
-        } else if found < self.namespace.blocks {
-            Err(Unusable::Shrunk { found, shown })
-        } else {
-            Err(Unusable::NotGrown { found, shown })
+        if found >= self.shown_blocks {
+            return Ok(());
         }
+        let has_shrunk = found < self.namespace.blocks;
+        let size = |blocks| Size { blocks, block_bytes: self.namespace.block_bytes };
+        let (found, shown) = (size(found), size(self.shown_blocks));
+        Err(if has_shrunk { Unusable::Shrunk { found, shown } } else { Unusable::NotGrown { found, shown } })
     }
 }
 

@@ -42,7 +42,7 @@ pub use disk_driver::{DiskDriver, DiskView};
 pub use disk_hold::{DiskHold, HoldAction, HoldReason, InheritedFence, TriedPath};
 pub use disk_opening::DiskOpening;
 pub use disk_step::DiskStep;
-pub use disks::{Admissions, AdmitError, Disks, NamespaceUpdate, ServedNamespace, Unusable};
+pub use disks::{Admissions, AdmitError, Disks, NamespaceUpdate, ServedNamespace, Size, Unusable};
 pub use fence::{EndedAssociation, Fences, HeldFence, LiftedBy, LiftedFence};
 pub use held_removals::{RemovablePath, held_removals};
 pub use inherited_namespaces::{InheritedMismatch, InheritedNamespaces};

@@ -15,7 +15,7 @@ use nvme_tcp::host::{
 };
 use nvme_tcp::wire;
 
-use crate::disks::{Admissions, AdmitError, Disks, NamespaceUpdate, ServedNamespace, Unusable};
+use crate::disks::{Admissions, AdmitError, Disks, NamespaceUpdate, ServedNamespace, Size, Unusable};
 
 /// The namespaces of one association, by disk.
 #[derive(Debug)]
@@ -174,7 +174,8 @@ impl Namespaces {
         if blocks < before {
             // Guests do not know the larger size yet, but queue pairs do. Another association starts with the smaller
             // size.
-            return Err((disk, Unusable::GrowthTakenBack { found: blocks, before }.into()));
+            let size = |blocks| Size { blocks, block_bytes: found.identity.block_bytes };
+            return Err((disk, Unusable::GrowthTakenBack { found: size(blocks), before: size(before) }.into()));
         }
         if blocks == before {
             return Ok(None);
@@ -314,7 +315,7 @@ mod tests {
         assert_eq!(update.added.map(|limits| limits.namespace_blocks), Some(2000));
         assert!(rig.identified(0, Ok(grown)).unwrap().is_none());
         let error = rig.identified(0, Ok(namespace())).unwrap_err();
-        assert!(error.contains("has 1000 blocks, and had 2000"), "{error}");
+        assert!(error.contains("has 1000 blocks (4096000 bytes), and had 2000 blocks"), "{error}");
     }
 
     #[test]

@@ -166,6 +166,8 @@ impl Control for Fake {
             first_moved: MovedRequests::default(),
             fence_waits: FenceWaits::default(),
             polled_ms: 0,
+            front_end: None,
+            growth_waits_for: None,
             io_threads: vec![],
             guest: GuestFigures::default(),
             hedge: HedgeStatus {

@@ -223,6 +223,8 @@ pub enum EventKind {
     FrontEndDisconnected,
     /// Front-ends leave one after the other before they start a virtqueue.
     FrontEndFlapping,
+    /// A front-end waits on the socket until the connected one has left.
+    FrontEndWaiting,
     /// The daemon has started, and the events before are those of another one.
     Restarted,
     /// The file of a socket is gone or is another one, so no client can connect.
@@ -277,6 +279,7 @@ impl EventKind {
             | Self::MediumError
             | Self::HostStalled
             | Self::FrontEndFlapping
+            | Self::FrontEndWaiting
             | Self::VolatileWriteCache
             | Self::SocketLost
             | Self::UpgradeFailed
@@ -341,6 +344,7 @@ impl fmt::Display for EventKind {
             Self::FrontEndConnected => "front-end-connected",
             Self::FrontEndDisconnected => "front-end-disconnected",
             Self::FrontEndFlapping => "front-end-flapping",
+            Self::FrontEndWaiting => "front-end-waiting",
             Self::Restarted => "restarted",
             Self::SocketLost => "socket-lost",
             Self::UpgradeBegun => "upgrade-begun",
@@ -377,6 +381,7 @@ mod tests {
             EventKind::PathLive,
             EventKind::FrontEndDisconnected,
             EventKind::FrontEndFlapping,
+            EventKind::FrontEndWaiting,
             EventKind::AnaChanged,
             EventKind::PathRemoved,
             EventKind::WeightSet,

@@ -111,6 +111,9 @@ pub struct Disk {
     /// Whether a front-end (QEMU) is connected to the socket. A front-end that the daemon has hung up on counts until its requests in
     /// flight have ended.
     pub connected: bool,
+    /// The process of the connected front-end. `null` without one, and if its process is not known.
+    #[serde(default)]
+    pub front_end: Option<FrontEndProcess>,
     /// How much longer the disk takes no requests, because an earlier daemon or a removed disk did not end in order. `null` if the disk
     /// takes requests.
     pub held_ms: Option<u64>,
@@ -126,6 +129,10 @@ pub struct Disk {
     pub capacity_bytes: u64,
     /// Logical block size. 0 until a path has been connected.
     pub block_size_bytes: u32,
+    /// The paths that still report the old size of a namespace that has grown, one line. The disk grows once they report the new size.
+    /// `null` if all paths agree.
+    #[serde(default)]
+    pub growth_waits_for: Option<String>,
     /// Whether the guest may only read.
     pub read_only: bool,
     /// The most virtqueues that the guest may use.
@@ -175,6 +182,16 @@ impl Disk {
     pub fn last_change(&self, setting: LiveSetting) -> Option<&LastChange> {
         self.changed.get(setting.name())
     }
+}
+
+/// The process that has connected to a vhost-user socket. It may have passed the connection on since.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct FrontEndProcess {
+    /// The process identifier.
+    pub pid: u32,
+    /// The program's name, up to 15 bytes of it. `null` if the daemon cannot see the process.
+    pub program: Option<String>,
 }
 
 /// An I/O thread since its start.

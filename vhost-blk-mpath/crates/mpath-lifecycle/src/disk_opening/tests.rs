@@ -83,15 +83,22 @@ fn a_saved_disk_waits_for_no_path_for_longer_than_a_second() {
     assert_eq!(disk.step(), None);
 }
 
+fn blocks(blocks: u64) -> Size {
+    Size { blocks, block_bytes: 512 }
+}
+
 /// The namespace has grown while no daemon ran.
 #[test]
 fn a_saved_disk_grows_with_the_first_path_before_front_ends_see_it() {
     let mut disk = Disk::restored();
-    assert_eq!(disk.opening.size_when_found(1000, 2000), Ok(2000));
-    assert_eq!(disk.opening.size_when_found(1000, 999), Err(Unusable::Shrunk { found: 999, shown: 1000 }));
+    assert_eq!(disk.opening.size_when_found(1000, blocks(2000)), Ok(2000));
+    assert_eq!(
+        disk.opening.size_when_found(1000, blocks(999)),
+        Err(Unusable::Shrunk { found: blocks(999), shown: blocks(1000) })
+    );
     disk.now += PATIENCE;
     disk.steps();
-    assert_eq!(disk.opening.size_when_found(1000, 2000), Ok(1000), "front-ends see it");
+    assert_eq!(disk.opening.size_when_found(1000, blocks(2000)), Ok(1000), "front-ends see it");
 }
 
 #[test]
@@ -105,7 +112,7 @@ fn a_size_is_saved_before_front_ends_see_it_whenever_a_path_comes() {
             disk.opening.done();
         }
         assert_eq!(disk.step(), Some(step));
-        assert_eq!(disk.opening.size_when_found(1000, 2000), Ok(2000));
+        assert_eq!(disk.opening.size_when_found(1000, blocks(2000)), Ok(2000));
         disk.opening.found();
         assert_eq!(disk.steps().split_off(2_usize.saturating_sub(found_after)), [Save, Serve], "during {step:?}");
     }

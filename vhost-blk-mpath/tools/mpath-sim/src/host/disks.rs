@@ -9,7 +9,7 @@ use std::time::Duration;
 use mpath_core::{DiskId, PathId, UnflushedPaths};
 use mpath_lifecycle::{
     Admissions, AdmitError, DiskDriver, DiskHold, InheritedMismatch, InheritedNamespaces, NamespaceName,
-    NamespaceUpdate, PathNamespaces, ServedNamespace, Unusable,
+    NamespaceUpdate, PathNamespaces, ServedNamespace, Size, Unusable,
 };
 use nvme_tcp::host::{ControllerInfo, IdentityMismatch, NamespaceIdentity};
 
@@ -194,7 +194,7 @@ impl Disks {
         }
         namespace.get_or_insert(name);
         *shown = Some(match *shown {
-            Some(shown) => driver.opening.size_when_found(shown, found.blocks)?,
+            Some(shown) => driver.opening.size_when_found(shown, Size::of(found))?,
             None => found.blocks,
         });
         *known = Some(*found);
