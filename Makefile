@@ -2,7 +2,7 @@
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help deps build deb programs reproducible-test dist-test package-test libvirt-test restricted-test benches demo test unit isolation-test stall-test fuzz sim sim-mutants policy-sim burst-sim bench-instructions guest-test guest-fio guest-tls guest-unit uml-test faults crash-test upgrade-test migrate resize lab-test interop fault-table api-test api-load soak bench-fastpath bench-scale bench-policies bench-native bench-burst bench-mptcp qemu qemu-test lint fmt deny references api-reference images clean
+.PHONY: help deps build deb programs reproducible-test dist-test package-test libvirt-test restricted-test benches demo test unit isolation-test stall-test fuzz sim sim-mutants policy-sim burst-sim bench-instructions guest-test guest-fio guest-tls guest-unit uml-test faults crash-test upgrade-test migrate picture resize lab-test interop fault-table api-test api-load soak bench-fastpath bench-scale bench-policies bench-native bench-burst bench-mptcp qemu qemu-test lint fmt deny references api-reference images clean
 
 CARGO ?= cargo
 BIN := $(or $(CARGO_TARGET_DIR),target)/release
@@ -33,6 +33,7 @@ KVM_UNIT_TESTS ?=
 # Options of `make api-test`, as in '--seed 7 --examples 300'.
 API_TEST_ARGS ?=
 SCHEMATHESIS := 4.32.5
+RICH := 14.2.0
 # Options of `make crash-test`, as in '--kills 5 --seed 7'.
 CRASH_ARGS ?=
 # A directory with programs for guests to run on, in place of a release build.
@@ -240,6 +241,12 @@ api-test: $(PROGRAMS) ## schemathesis against a live daemon, by its own OpenAPI 
 
 api-load: $(PROGRAMS) ## whether 1000 clients of the API, good and bad, delay a disk more than those of any server, in three minutes on a machine that does nothing else
 	scripts/api-load
+
+picture: build images ## docs/images/top.svg: `mpathctl top` beside a guest that reads (installs rich in target/picture)
+	@scripts/deps.sh venv picture
+	@target/picture/bin/pip show --quiet rich 2>/dev/null || { \
+	  python3 -m venv target/picture && target/picture/bin/pip install --quiet rich==$(RICH); }
+	target/picture/bin/python scripts/picture-of-top docs/images/top.svg
 
 lint: ## formatting, clippy with warnings as errors, shell, Python and import checks, the language of documents and messages, links and targets
 	@scripts/deps.sh build lint

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Installs the Debian packages a part of the project needs, and says what it installs.
 #
-#   scripts/deps.sh SET...      SET: build, count, guest, unit, uml, faults, lab, qemu, venv, lint, fuzz, deb, dist, package
+#   scripts/deps.sh SET...      SET: build, count, guest, unit, uml, faults, lab, qemu, venv, picture, lint, fuzz, deb, dist, package
 #
 # A set that is complete costs nothing and needs neither root nor network. Packages are installed as root, or
 # through sudo. A Rust toolchain is never installed: the script asks for rustup.
@@ -26,6 +26,7 @@ packages() {
         qemu) echo gcc:gcc libc6-dev make:make dpkg-dev:dpkg-source patch:patch meson:meson ninja-build:ninja \
             pkg-config:pkg-config python3:python3 libglib2.0-dev libpixman-1-dev libfdt-dev ;;
         venv) echo python3:python3 python3-venv ;;
+        picture) echo tmux:tmux ;;
         fuzz) echo g++:c++ ;;
         deb) echo binutils:objcopy dpkg-dev:dpkg-shlibdeps xz-utils:xz ;;
         dist) echo mandoc:mandoc man-db:man groff:groff zsh:zsh fish:fish libvirt-clients:virt-xml-validate \
