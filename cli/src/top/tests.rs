@@ -141,6 +141,9 @@ fn a_wide_terminal_shows_more() {
     for part in ["OLDEST", "  1.2s ", "POLICY", "SCHEDULER", "burst-credit", "P50 r/w/other", "280us/760us/-"] {
         assert!(text.contains(part), "{part}\n{text}");
     }
+    let narrowest = screen(&state(), 120, 24);
+    assert!(narrowest.contains("OLDEST") && narrowest.contains("> disk0"), "{narrowest}");
+    assert!(!screen(&state(), 119, 24).contains("OLDEST"));
     let bars = |text: &str| text.chars().filter(|of| ('▁'..='█').contains(of)).count();
     let mut state = state();
     (3..63).for_each(|second| state.looked(second * SECOND, Ok(look())));

@@ -18,7 +18,7 @@ use super::state::State;
 use crate::tone::Tone;
 
 /// The width from which on lists have more columns.
-const WIDE: u16 = 110;
+const WIDE: u16 = 120;
 /// The rows that the last events get in any case, with their title.
 const EVENTS_MIN: u16 = 3;
 
