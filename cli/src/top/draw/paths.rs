@@ -3,7 +3,7 @@
 use mpath_api::types::{AnaState, Disk, Latency, Path};
 use ratatui::Frame;
 use ratatui::layout::Rect;
-use ratatui::text::Text;
+use ratatui::text::{Span, Text};
 use ratatui::widgets::Row;
 
 use super::{Column, Palette, WIDE, entry, list, number, part, scrolled, text};
@@ -42,7 +42,8 @@ pub(super) fn draw(frame: &mut Frame, area: Rect, state: &State, palette: Palett
         let numbers = numbers(path, mark, is_wide);
         let row = columns.iter().zip(numbers).enumerate().map(|(at, (column, words))| {
             let style = if at == 2 { palette.word(&words_of(path)) } else { ratatui::style::Style::new() };
-            super::cell(*column, words.into()).style(style)
+            // The second line of the row is not the state's.
+            super::cell(*column, Span::styled(words, style).into())
         });
         Row::new(row.collect::<Vec<_>>()).style(style)
     };
