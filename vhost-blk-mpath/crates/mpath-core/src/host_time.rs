@@ -78,10 +78,10 @@ pub(crate) struct HostTime {
     stats: HostStats,
 }
 
-/// The stalls, which policies leave out of latencies.
+/// Empty, as above.
 impl fmt::Debug for HostTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HostTime").field("stalls", &self.stalls).finish_non_exhaustive()
+        f.debug_struct("HostTime").finish_non_exhaustive()
     }
 }
 
@@ -129,12 +129,6 @@ impl HostTime {
     /// The part of this time in which the thread did not run.
     pub(crate) fn stalled(&self, from: Instant, until: Instant) -> Duration {
         self.stalls.within(from, until)
-    }
-
-    /// The part of the time since `from` in which the thread did not run.
-    #[inline]
-    pub(crate) fn stalled_since(&self, from: Instant) -> Duration {
-        self.stalls.since(from)
     }
 
     pub(crate) fn stats(&self) -> &HostStats {

@@ -53,7 +53,7 @@ impl Group {
         assert_eq!((request.state, request.path), (State::InFlight, path), "a completion answers an issue");
         let (bound_at, class) = (request.bound_at, request.io.op.class());
         let (io, unflushed_in, epoch) = (request.io, request.unflushed_in, request.epoch);
-        let latency = self.path_time(now, bound_at);
+        let latency = now - bound_at;
         if watched {
             self.watch_outcome(now, path, epoch, outcome, Some((class, request.issued_at, io.bytes)));
             if !matches!(outcome, Outcome::Lost { .. } | Outcome::Recalled { .. } | Outcome::GivenUp) {
@@ -191,13 +191,6 @@ impl Group {
         } else {
             self.requeue(now, tag);
         }
-    }
-
-    /// The time of an attempt on its path since `since`, less the time in which this host did not run the driver: a path is not slow
-    /// for that.
-    #[inline]
-    pub(super) fn path_time(&self, now: Instant, since: Instant) -> Duration {
-        (now - since).saturating_sub(self.host_time.stalled_since(since))
     }
 
     /// Counts a request that has failed for good. The usual cause is the medium or the request. If nothing else

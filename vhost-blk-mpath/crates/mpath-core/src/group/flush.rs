@@ -406,11 +406,10 @@ impl Group {
             self.watch_outcome(now, id, epoch, outcome, None);
         }
         self.unbind_flush_command(id);
-        let latency = self.path_time(now, attempt.bound_at);
         let path = &mut self.paths[id.index()];
         let disk = self.requests[tag].io.disk;
         if outcome == Outcome::Success {
-            path.record_success(OpClass::Other, 0, latency, self.since_start.at(now));
+            path.record_success(OpClass::Other, 0, now - attempt.bound_at, self.since_start.at(now));
             let of_disk = &mut path.per_disk[disk.index()];
             of_disk.unusable_since = None;
             if of_disk.rest.success(attempt.bound_at) {

@@ -37,7 +37,7 @@ impl Group {
 
     fn end_probe(&mut self, now: Instant, path: PathId, success: bool) {
         let probe = self.paths[path.index()].probe.take().expect("the path has a probe");
-        let latency = success.then(|| self.path_time(now, probe.began));
+        let latency = success.then(|| now - probe.began);
         let done = ProbeResult { now, path, bytes: probe.bytes, latency };
         self.policies.iter_mut().for_each(|policy| policy.probed(&done));
         self.paths[path.index()].clear_expiry_if_idle();

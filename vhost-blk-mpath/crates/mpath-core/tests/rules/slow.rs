@@ -294,29 +294,6 @@ fn a_host_that_stands_still_is_no_slow_path() {
     assert_eq!(t.stages_ms(0), [("path", 30)], "the stall was before it");
 }
 
-/// Otherwise the paths that owed an answer during a stall lose their share to those that did not.
-#[test]
-fn a_host_that_stands_still_makes_no_latency_of_a_path() {
-    let mut t = Test::new();
-    t.group.set_policy(PolicyKind::LatencyRr);
-    for op in [Op::Read, Op::Flush] {
-        let actions = t.submit(0, op).into_iter();
-        let issued = actions.filter_map(|of| if let Action::Issue { path, .. } = of { Some(path) } else { None });
-        let issued: Vec<_> = issued.collect();
-        turn_after(&mut t, 50 * MS, 850 * MS);
-        let done: Vec<_> = issued.iter().flat_map(|path| t.complete(*path, 0, Outcome::Success)).collect();
-        assert_eq!(done.last(), Some(&ok(0)), "{op:?}");
-        let stats = t.group.stats(t.now);
-        for path in issued {
-            let path = stats.path(path).unwrap();
-            assert_eq!(path.class(op.class()).latency.counted().sum(), 50 * MS, "{op:?}");
-            let estimate = path.estimates[op.class().index()].average_latency();
-            assert!(estimate.is_none_or(|latency| latency <= 50 * MS), "{op:?}: {estimate:?}");
-            assert!(op == Op::Flush || estimate.is_some());
-        }
-    }
-}
-
 /// The stall is in an earlier attempt, and in the wait for the next one.
 #[test]
 fn a_host_that_stands_still_is_to_blame_in_every_stage() {
