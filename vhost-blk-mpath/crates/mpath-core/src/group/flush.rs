@@ -298,13 +298,11 @@ impl Group {
                         return None;
                     }
                     self.unqueue_flush_command(id, disk);
-                    let is_given_up = self.flushes.jobs[self.requests[tag].job].is_given_up;
-                    if !optional && !is_given_up {
-                        // Nothing is lost yet and nothing is durable: the next flush covers the same writes of this
-                        // daemon.
-                        self.disks[disk.index()].unflushed.report_presumed(id, epoch);
+                    if optional {
+                        self.end_flush_command(now, id, tag, Ok(()));
+                    } else {
+                        self.give_flush_command_up(now, id, tag);
                     }
-                    self.end_flush_command(now, id, tag, if optional { Ok(()) } else { Err(IoError::NoPath) });
                     continue;
                 }
                 if !path.has_room(self.config.window, 0) {
@@ -409,7 +407,6 @@ impl Group {
         let path = &mut self.paths[id.index()];
         let disk = self.requests[tag].io.disk;
         if outcome == Outcome::Success {
-            path.record_success(OpClass::Other, 0, now - attempt.bound_at, self.since_start.at(now));
             let of_disk = &mut path.per_disk[disk.index()];
             of_disk.unusable_since = None;
             if of_disk.rest.success(attempt.bound_at) {
@@ -417,8 +414,16 @@ impl Group {
                 self.refresh_eligible(now);
             }
             if !self.disks[disk.index()].unflushed.flushed(id, epoch, attempt.covers) {
-                self.repeat_flush_command(now, id, tag, LOOK_AGAIN);
-            } else if self.is_lost_meanwhile(id, tag) {
+                if now < self.command(id, tag).since + UNUSABLE_MAX {
+                    self.repeat_flush_command(now, id, tag, LOOK_AGAIN);
+                } else {
+                    self.give_flush_command_up(now, id, tag);
+                }
+                return;
+            }
+            let at = self.since_start.at(now);
+            self.paths[id.index()].record_success(OpClass::Other, 0, now - attempt.bound_at, at);
+            if self.is_lost_meanwhile(id, tag) {
                 // The controller may have executed the flush after the loss.
                 self.lose_flush_command(now, id, tag);
             } else {
@@ -463,6 +468,17 @@ impl Group {
             }
         };
         self.repeat_flush_command(now, id, tag, again);
+    }
+
+    /// Ends a flush command that no path carries out, or of which no success proves anything. Nothing is lost yet and nothing is
+    /// durable: the next flush covers the same writes of this daemon.
+    fn give_flush_command_up(&mut self, now: Instant, id: PathId, tag: Tag) {
+        let (disk, job) = (self.requests[tag].io.disk, self.requests[tag].job);
+        if !self.flushes.jobs[job].is_given_up {
+            let epoch = self.command(id, tag).epoch;
+            self.disks[disk.index()].unflushed.report_presumed(id, epoch);
+        }
+        self.end_flush_command(now, id, tag, Err(IoError::NoPath));
     }
 
     fn repeat_flush_command(&mut self, now: Instant, id: PathId, tag: Tag, after: Duration) {

@@ -358,6 +358,32 @@ fn a_flush_that_overtakes_the_ana_log_is_repeated() {
     }
 }
 
+/// A controller that reports changes without end makes the daemon read its ANA log without end.
+#[test]
+fn a_flush_that_always_overtakes_the_ana_log_fails_after_a_while() {
+    let disk = SharedDisk::default();
+    let mut t = Test::up_with(config(), std::slice::from_ref(&disk));
+    t.flush_presumed();
+    let path = t.done(0, Op::Write);
+    t.submit(1, Op::Flush);
+    let start = t.now;
+    disk.unflushed.ana_reading_begun(path, Epoch(1));
+    let end = loop {
+        match t.actions()[..] {
+            [Action::Issue { .. }] => t.complete(path, 1, Outcome::Success),
+            [] => _ = t.sleep(),
+            ref end => break end.to_vec(),
+        }
+    };
+    assert_eq!((end, (t.now - start).as_secs()), (vec![failed(1, IoError::NoPath)], 30));
+    assert_eq!(t.group.stats(t.now).path(path).unwrap().class(OpClass::Other).ios, 1, "only that of `flush_presumed`");
+    disk.unflushed.ana_read(path, Epoch(1));
+    t.submit(2, Op::Flush);
+    assert_eq!(t.actions(), [issue(path, 2)], "the next flush covers the same write");
+    t.complete(path, 2, Outcome::Success);
+    assert_eq!(t.actions(), [ok(2)]);
+}
+
 #[test]
 fn unflushed_writes_are_lost_with_the_namespace() {
     let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa.into(), ..config() });
