@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use mpath_api::types::{
-    self, ClearedFences, DiskFences, DiskState, EventKind, Events, FenceWaits, FrontEndProcess, GuestFigures,
-    HedgeStatus, HistoryMinute, LimitStatus, MovedRequests, OpStats, Origin, PathAction, PathSharer, PathState,
-    PathWindow, Reload, RemovedDisk, SchedulerDetail, SlowRequest, Status, TimeHistogram, Upgrade, WaitsFor,
+    self, ClearedFences, DiskFences, DiskState, EventKind, Events, FenceWaits, GuestFigures, HedgeStatus,
+    HistoryMinute, LimitStatus, MovedRequests, OpStats, Origin, PathAction, PathSharer, PathState, PathWindow, Reload,
+    RemovedDisk, SchedulerDetail, SlowRequest, Status, TimeHistogram, Upgrade, WaitsFor,
 };
-use mpath_api_server::{AddPathError, Control, ControlError, DiskRef, PathRef, program};
+use mpath_api_server::{AddPathError, Control, ControlError, DiskRef, PathRef};
 use mpath_config::{DiskConfig, LiveSettings, PathAddress, WaitFor, similar_name};
 use mpath_core::{DiskId, GroupStats, HedgeCounts, HostStats, OpClass, PathId, PathStats};
 use mpath_lifecycle::NamespaceStatus;
@@ -465,7 +465,7 @@ fn describe(service: &Service, disk: &Disk, disk_state: DiskState, stats: Option
         state: disk_state,
         health,
         connected: disk.is_connected(),
-        front_end: disk.front_end_pid().map(|pid| FrontEndProcess { pid, program: program(pid) }),
+        front_end: disk.front_end_process(),
         held_ms: disk.inherited_fence().and_then(|fence| {
             let left = fence.until.saturating_duration_since(Instant::now());
             // Rounded up, so that 0 is never shown while requests are held.
@@ -476,7 +476,7 @@ fn describe(service: &Service, disk: &Disk, disk_state: DiskState, stats: Option
         limits: Some(LimitStatus::new(live.limits, stats.and_then(|stats| stats.scheduler.disk(disk.id)))),
         capacity_bytes: backing.map_or(0, Backing::bytes),
         block_size_bytes: backing.map_or(0, Backing::block_bytes),
-        growth_waits_for: subsystem.growth_waits_for(disk),
+        growth: subsystem.growth(disk),
         read_only: disk.settings.read_only,
         queues: disk.settings.queues.get(),
         mpath_window: disk.settings.mpath_window,

@@ -172,7 +172,12 @@ async fn serve(
             result = take_over(predecessor, &config, &host) => result?,
             signal = signals.recv() => return Err(TakeOverError::Signal(signal).into()),
         }
-        apis.iter().filter_map(|(_, socket)| socket.upgrade()).for_each(|socket| socket.own_file());
+        for (path, socket) in apis.iter().filter_map(|(path, socket)| Some((path, socket.upgrade()?))) {
+            socket.own_file();
+            if let Err(error) = socket.listen_again() {
+                tracing::warn!(socket = %path, %error, "clients of the API may take the earlier process for this one");
+            }
+        }
         sockets.iter().for_each(DiskSockets::own_files);
         // If this process ended now, nobody would serve the guests.
         wait_for = WaitFor::None;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use mpath_api::client::Client;
-use mpath_api::types::{Disk, FenceWaits, FrontEndProcess, MovedRequests, PathCounts, RemovedDisk};
+use mpath_api::types::{Disk, FenceWaits, Growth, LaggingPath, MovedRequests, PathCounts, RemovedDisk};
 use mpath_config::{DiskConfig, DiskList, Flags, KeyFileError, LoadError, SocketPath, ValueError};
 
 use super::{DiskArg, ms, status};
@@ -161,12 +161,15 @@ fn details(disks: &[Disk]) -> String {
 }
 
 fn front_end(disk: &Disk) -> String {
-    let process = |of: &FrontEndProcess| {
-        let program = of.program.as_ref().map_or(String::new(), |program| format!(" ({program})"));
-        format!("connected, process {}{program}", of.pid)
-    };
     let connected = if disk.connected { "connected" } else { "-" };
-    disk.front_end.as_ref().map_or(connected.into(), process)
+    disk.front_end.as_ref().map_or(connected.into(), |process| format!("connected, {process}"))
+}
+
+fn growth(disk: &Disk) -> String {
+    let Some(Growth { capacity_bytes, lagging }) = &disk.growth else { return String::new() };
+    let lag = |path: &LaggingPath| format!("path {} ({}) reports {}", path.index, path.address, path.capacity_bytes);
+    let lagging: Vec<_> = lagging.iter().map(lag).collect();
+    format!("; grows to {capacity_bytes} bytes once all paths report that size: {}", lagging.join(", "))
 }
 
 fn detail(disk: &Disk) -> String {
@@ -178,7 +181,7 @@ fn detail(disk: &Disk) -> String {
         ("front-end", front_end(disk)),
         ("subsystem", disk.subsystem.clone()),
         ("namespace", or_dash(disk.namespace)),
-        ("size", format!("{} bytes, in blocks of {}", disk.capacity_bytes, disk.block_size_bytes)),
+        ("size", format!("{} bytes, in blocks of {}{}", disk.capacity_bytes, disk.block_size_bytes, growth(disk))),
         ("mode", if disk.read_only { "read-only" } else { "read-write" }.into()),
         ("virtqueues", format!("{} at most", disk.queues)),
         ("mpath-window", if disk.mpath_window { "yes" } else { "no" }.into()),
@@ -194,9 +197,6 @@ fn detail(disk: &Disk) -> String {
         ("queued", disk.queued.to_string()),
         ("outstanding", disk.health.outstanding.to_string()),
     ];
-    if let Some(waits) = &disk.growth_waits_for {
-        lines.insert(8, ("growth", waits.clone()));
-    }
     if let Some(age_ms) = disk.guest.oldest_request_ms {
         lines.push(("oldest", format!("a request without an answer for {age_ms} ms")));
     }

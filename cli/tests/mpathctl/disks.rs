@@ -101,7 +101,12 @@ disks:
     throttled-ms: 1234
   capacity-bytes: 1073741824
   block-size-bytes: 512
-  growth-waits-for: the namespace has grown to 4096 blocks (2097152 bytes), and path 1 still reports 2048 blocks (1048576 bytes)
+  growth:
+    capacity-bytes: 2147483648
+    lagging:
+    - index: 1
+      address: tcp://127.0.0.1:4421
+      capacity-bytes: 1073741824
   read-only: false
   queues: 64
   mpath-window: true
@@ -297,8 +302,7 @@ socket-path   /run/vhost-blk-mpath/disk0.sock
 front-end     connected, process 71 (qemu-system-x86)
 subsystem     nqn.2014-08.org.example:disks
 namespace     1
-size          1073741824 bytes, in blocks of 512
-growth        the namespace has grown to 4096 blocks (2097152 bytes), and path 1 still reports 2048 blocks (1048576 bytes)
+size          1073741824 bytes, in blocks of 512; grows to 2147483648 bytes once all paths report that size: path 1 (tcp://127.0.0.1:4421) reports 1073741824
 mode          read-write
 virtqueues    64 at most
 mpath-window  yes

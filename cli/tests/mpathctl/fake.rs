@@ -135,7 +135,7 @@ impl Control for Fake {
             state: if name == "disk0" { self.state } else { DiskState::Served },
             connected: name == "disk0",
             front_end: (name == "disk0").then(data::front_end),
-            growth_waits_for: (name == "disk0").then(data::growth_waits_for),
+            growth: (name == "disk0").then(data::growth),
             held_ms: self.held.contains(&name.as_str()).then_some(12_001),
             policy: *policy,
             read_only: name == "disk1",

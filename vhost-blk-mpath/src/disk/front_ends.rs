@@ -6,17 +6,27 @@
 
 use std::time::{Duration, Instant};
 
+use mpath_api::types::FrontEndProcess;
+use mpath_api_server::program;
+
 /// The number of front-ends in a row that is reported.
 const FLAPPING: u32 = 3;
 /// The longest time between two front-ends in a row.
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// How often in a row a front-end is seen to wait before that is reported. One that has just connected is accepted in between.
+/// How often in a row a front-end is seen to wait before that is reported. A program that only tries the socket leaves before.
 const LOOKS: u32 = 2;
 
 /// The remedy for front-ends that leave at once.
 const REMEDY: &str = "if no `front-end lost` in the events and no line in QEMU's log says why, the usual cause is that QEMU cannot share \
     the guest's memory: start it with `-object memory-backend-memfd,id=mem,size=SIZE,share=on -machine memory-backend=mem`, SIZE being that of `-m`";
+
+/// A front-end that waits until the connected one has left.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WaitingFrontEnd {
+    /// Its process, if that is known.
+    pub(crate) pid: Option<u32>,
+}
 
 /// The front-ends of a disk, by what they did.
 #[derive(Debug, Default)]
@@ -26,20 +36,23 @@ pub(crate) struct FrontEnds {
     /// The number of front-ends in a row that started no virtqueue, and when the last one left.
     unused: Option<(u32, Instant)>,
     /// The process of the connected front-end, if it is known.
-    pid: Option<u32>,
-    /// How often in a row another front-end was seen to wait for the connected one.
-    waiting: u32,
+    connected: Option<FrontEndProcess>,
+    /// The name of its program was looked up.
+    has_program: bool,
+    /// The process of a front-end that waits for the connected one, and how often in a row it was seen to wait.
+    waiting: Option<(Option<FrontEndProcess>, u32)>,
 }
 
 impl FrontEnds {
     /// A front-end came, of the process `pid` if that is known. `starts` counts the virtqueues that front-ends have started.
     pub(crate) fn came(&mut self, pid: Option<u32>, starts: u64) {
-        (self.pid, self.starts_before, self.waiting) = (pid, starts, 0);
+        let connected = pid.map(|pid| FrontEndProcess { pid, program: None });
+        *self = Self { starts_before: starts, unused: self.unused, connected, has_program: false, waiting: None };
     }
 
     /// The front-end left. Returns what to report, once for front-ends in a row.
     pub(crate) fn left(&mut self, starts: u64, now: Instant) -> Option<String> {
-        (self.pid, self.waiting) = (None, 0);
+        (self.connected, self.waiting) = (None, None);
         if starts != self.starts_before {
             self.unused = None;
             return None;
@@ -55,25 +68,31 @@ impl FrontEnds {
         (count >= FLAPPING).then(|| format!("the last {count} {}", described()))
     }
 
-    /// The process of the connected front-end.
-    pub(crate) fn pid(&self) -> Option<u32> {
-        self.pid
+    /// The process of the connected front-end. Looks its program up at the first call: the thread that serves it cannot.
+    pub(crate) fn process(&mut self) -> Option<FrontEndProcess> {
+        if let Some(process) = self.connected.as_mut().filter(|_| !self.has_program) {
+            (process.program, self.has_program) = (program(process.pid), true);
+        }
+        self.connected.clone()
     }
 
-    /// Another front-end was seen to wait, or none. Returns what to report, once for each that waits.
-    pub(crate) fn saw_waiting(&mut self, waits: bool) -> Option<String> {
-        self.waiting = if waits { self.waiting.saturating_add(1) } else { 0 };
-        if self.waiting == LOOKS { self.waiting() } else { None }
+    /// Another front-end was seen to wait, or none. Returns what to report, once while one waits.
+    pub(crate) fn saw_waiting(&mut self, waiting: Option<WaitingFrontEnd>) -> Option<String> {
+        let before = self.waiting.take().map_or(0, |(_, looks)| looks);
+        let process = |pid| FrontEndProcess { pid, program: program(pid) };
+        self.waiting = waiting.map(|of| (of.pid.map(process), before.saturating_add(1)));
+        if before + 1 == LOOKS { self.waiting() } else { None }
     }
 
     /// That a front-end waits, and for whom.
-    pub(crate) fn waiting(&self) -> Option<String> {
-        let connected = self.pid.map_or("the one that is connected".into(), |pid| format!("process {pid}"));
-        (self.waiting >= LOOKS).then(|| {
-            format!(
-                "a front-end waits on the socket until {connected} has left: a disk serves one front-end at a time; end one of the two"
-            )
-        })
+    pub(crate) fn waiting(&mut self) -> Option<String> {
+        let (waiting, _) = self.waiting.clone().filter(|(_, looks)| *looks >= LOOKS)?;
+        let named = |process: Option<FrontEndProcess>, else_: &str| process.map_or(else_.into(), |of| of.to_string());
+        let (waiting, connected) = (named(waiting, "a front-end"), named(self.process(), "the connected one"));
+        Some(format!(
+            "{waiting} waits on the socket until {connected} has left, because a disk serves one front-end at a time; end the one that \
+             is not meant to have the disk"
+        ))
     }
 
     fn recent(&self, now: Instant) -> u32 {
@@ -123,22 +142,26 @@ mod tests {
     }
 
     #[test]
-    fn a_front_end_that_waits_is_told_once_until_the_connected_one_leaves() {
+    fn a_front_end_that_waits_is_told_once_while_it_waits() {
         let mut front_ends = FrontEnds::default();
-        front_ends.came(Some(71), 0);
-        assert_eq!(
-            (front_ends.pid(), front_ends.saw_waiting(true)),
-            (Some(71), None),
-            "it may be accepted in a moment"
-        );
-        let told = front_ends.saw_waiting(true).unwrap();
-        assert!(told.starts_with("a front-end waits on the socket until process 71 has left"), "{told}");
-        assert_eq!((front_ends.saw_waiting(true), front_ends.waiting()), (None, Some(told)));
-        assert_eq!((front_ends.saw_waiting(false), front_ends.waiting()), (None, None), "it has gone");
-        front_ends.saw_waiting(true);
+        // No process has such a number.
+        let (connected, other) = (u32::MAX, u32::MAX - 1);
+        let waits = |pid| Some(WaitingFrontEnd { pid });
+        front_ends.came(Some(connected), 0);
+        assert_eq!(front_ends.process().map(|process| process.pid), Some(connected));
+        for _ in 0..2 {
+            assert_eq!(front_ends.saw_waiting(waits(Some(other))), None, "it may only try the socket");
+            let told = front_ends.saw_waiting(waits(Some(other))).unwrap();
+            let expected = format!("process {other} waits on the socket until process {connected} has left, because");
+            assert!(told.starts_with(&expected), "{told}");
+            assert_eq!((front_ends.saw_waiting(waits(Some(other))), front_ends.waiting()), (None, Some(told)));
+            assert_eq!((front_ends.saw_waiting(None), front_ends.waiting()), (None, None), "it has gone");
+        }
+        front_ends.saw_waiting(waits(None));
         front_ends.left(1, Instant::now());
         front_ends.came(None, 1);
-        assert_eq!((front_ends.pid(), front_ends.saw_waiting(true)), (None, None), "another front-end waits");
-        assert!(front_ends.saw_waiting(true).unwrap().contains("until the one that is connected has left"));
+        assert_eq!((front_ends.process(), front_ends.saw_waiting(waits(None))), (None, None), "another one waits");
+        let told = front_ends.saw_waiting(waits(None)).unwrap();
+        assert!(told.starts_with("a front-end waits on the socket until the connected one has left"), "{told}");
     }
 }

@@ -1,7 +1,7 @@
 //! One disk, as a guest sees it. Its paths belong to its [`Subsystem`](crate::subsystem::Subsystem), which may have
 //! other disks.
 
-mod front_ends;
+pub(crate) mod front_ends;
 pub(crate) mod geometry;
 pub(crate) mod health;
 pub(crate) mod refused_namespace;
@@ -11,14 +11,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
-use mpath_api::types::EventKind;
+use mpath_api::types::{EventKind, FrontEndProcess};
 use mpath_core::{DiskId, FlowId, SharedDisk};
 use mpath_lifecycle::{DiskDriver, HoldReason, InheritedFence, NamespaceName};
 use nvme_tcp::host::NamespaceIdentity;
 use reactor::DiskQueues;
 use vhost_user_blk::{DiskGeometry, GeometryError, SECTOR_BYTES, VirtioDisk};
 
-use crate::disk::front_ends::FrontEnds;
+use crate::disk::front_ends::{FrontEnds, WaitingFrontEnd};
 use crate::disk::health::HealthHistory;
 use crate::disk::refused_namespace::RefusedNamespace;
 use crate::disk::settings::DiskSettings;
@@ -203,26 +203,28 @@ impl Disk {
     /// Records that a front-end has come. `pid` is its process, if that is known.
     pub(crate) fn front_end_came(&self, pid: Option<u32>) {
         self.connected.store(true, Ordering::Relaxed);
-        self.front_ends().came(pid, self.queues.starts());
+        let starts = self.queues.starts();
+        self.front_ends().came(pid, starts);
     }
 
     /// Records that the front-end has left.
     pub(crate) fn front_end_left(&self) {
         self.connected.store(false, Ordering::Relaxed);
-        let trouble = self.front_ends().left(self.queues.starts(), Instant::now());
+        let starts = self.queues.starts();
+        let trouble = self.front_ends().left(starts, Instant::now());
         if let Some(trouble) = trouble {
             self.event(EventKind::FrontEndFlapping, trouble);
         }
     }
 
-    /// The process of the connected front-end.
-    pub(crate) fn front_end_pid(&self) -> Option<u32> {
-        self.front_ends().pid()
+    /// The process of the connected front-end, if that is known.
+    pub(crate) fn front_end_process(&self) -> Option<FrontEndProcess> {
+        self.front_ends().process()
     }
 
     /// Records whether another front-end was seen to wait on the socket.
-    pub(crate) fn saw_waiting_front_end(&self, waits: bool) {
-        let told = self.front_ends().saw_waiting(waits && self.is_connected());
+    pub(crate) fn saw_waiting_front_end(&self, waiting: Option<WaitingFrontEnd>) {
+        let told = self.front_ends().saw_waiting(waiting);
         if let Some(message) = told {
             self.event(EventKind::FrontEndWaiting, message);
         }

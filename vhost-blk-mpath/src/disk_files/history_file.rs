@@ -6,12 +6,13 @@
 //!
 //! Nothing in the file decides about data, and a minute is not synced: a crash of the host costs the last minutes.
 
-use std::fs::{File, rename};
+use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 
 use mpath_api::types::HistoryMinute;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::disk_files::file::{open, remove, replace_with, with_suffix};
 
@@ -75,11 +76,11 @@ impl HistoryFile {
         let mut file = open(&self.path, File::options().read(true).append(true).create(true))?;
         let length = file.seek(SeekFrom::End(0))?;
         if !has_version(&mut file)? {
-            if length > 0 {
-                // The version that has written it can still show it.
-                rename(&self.path, self.old())?;
+            if length == 0 {
+                return Ok(replace_with(&self.path, &[FIRST_LINE, &frame].concat())?);
             }
-            return Ok(replace_with(&self.path, &[FIRST_LINE, &frame].concat())?);
+            self.set_aside()?;
+            return self.add(minute, largest_bytes);
         }
         if length + frame.len() as u64 > largest_bytes {
             return Ok(replace_with(&self.path, &newest(&mut file, largest_bytes, &frame)?)?);
@@ -121,6 +122,19 @@ impl HistoryFile {
                 tracing::warn!(file = %file.display(), %error, "cannot remove the history of a removed disk; remove the file");
             }
         }
+    }
+
+    /// Puts the history of another version next to the file, for that version. Takes a history of this version from there, which that
+    /// version has put there: this may be a roll-back.
+    fn set_aside(&self) -> io::Result<()> {
+        let old = self.old();
+        let is_own = match open(&old, File::options().read(true)) {
+            Ok(mut file) => has_version(&mut file)?,
+            Err(missing) if missing.kind() == io::ErrorKind::NotFound => false,
+            Err(error) => return Err(error),
+        };
+        let flags = if is_own { RenameFlags::EXCHANGE } else { RenameFlags::empty() };
+        Ok(renameat_with(CWD, &self.path, CWD, &old, flags)?)
     }
 
     /// The history of another version.
@@ -265,8 +279,23 @@ mod tests {
             assert_eq!(all(&file), []);
             file.add(&minute(3), 1 << 20).unwrap();
             assert_eq!(all(&file), [minute(3)], "{text}");
-            assert_eq!(fs::read_to_string(file.old()).unwrap_or_default(), text, "the other version can show it");
+            assert_eq!(fs::read_to_string(file.old()).unwrap_or_default(), text);
         }
+    }
+
+    #[test]
+    fn a_roll_back_finds_the_history_of_its_version() {
+        let place = tempfile::tempdir().unwrap();
+        let file = HistoryFile::new(&place.path().join("disk.sock"));
+        file.add(&minute(1), 1 << 20).unwrap();
+        let own = fs::read(file.path()).unwrap();
+        // The next version does the same with this one's.
+        let next = "vhost-blk-mpath history 2\n\u{1}";
+        fs::write(file.old(), own).unwrap();
+        fs::write(file.path(), next).unwrap();
+        file.add(&minute(2), 1 << 20).unwrap();
+        assert_eq!(all(&file), [minute(1), minute(2)]);
+        assert_eq!(fs::read_to_string(file.old()).unwrap(), next);
     }
 
     /// Another form of a minute needs another version of the file.

@@ -67,7 +67,8 @@ impl History {
         until: SystemTime,
     ) -> Result<Vec<HistoryMinute>, HistoryFileError> {
         let silent = |_| io::Error::new(io::ErrorKind::TimedOut, "an I/O thread or the file system does not answer");
-        let _kept = timeout(PATIENCE, subsystem.keeping.lock()).await.map_err(silent)?;
+        let keeping = Arc::clone(&subsystem.keeping);
+        let kept = timeout(PATIENCE, keeping.lock_owned()).await.map_err(silent)?;
         let present = timeout(PATIENCE, minute(subsystem, false)).await.map_err(silent)?;
         let present = present.map(|stats| describe(subsystem, &stats, began(&stats))).unwrap_or_default();
         let (from, until) = (utc(from), utc(until));
@@ -75,6 +76,8 @@ impl History {
         let present: Vec<_> = of_disk.filter(|minute| from <= minute.began && minute.began <= until).collect();
         let file = Arc::clone(subsystem.records.history(usize::from(disk.0)));
         let read = spawn_blocking(move || {
+            // A read that never ends holds up later ones, which then take no thread.
+            let _kept = kept;
             file.read(&from, &until, HISTORY_MINUTES_MAX - present.len()).map(|mut minutes| {
                 minutes.extend(present);
                 minutes
@@ -104,7 +107,7 @@ impl History {
 /// no other subsystem. The next minute of the subsystem is longer then.
 async fn keep_of(service: Arc<Service>, largest_bytes: u64) {
     let subsystem = &service.subsystem;
-    let Ok(_keeping) = subsystem.keeping.try_lock() else { return };
+    let Ok(_kept) = timeout(PATIENCE, subsystem.keeping.lock()).await else { return };
     let Some(stats) = minute(subsystem, true).await else { return };
     for (disk, minute) in describe(subsystem, &stats, round(began(&stats))) {
         let file = Arc::clone(subsystem.records.history(usize::from(disk.0)));

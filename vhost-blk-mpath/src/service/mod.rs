@@ -194,6 +194,14 @@ impl Service {
         sockets.collect()
     }
 
+    /// Looks for front-ends that wait until the connected one has left.
+    pub(crate) fn look_for_waiting_front_ends(&self) {
+        let frontends = self.frontends();
+        for (disk, frontend) in self.subsystem.disks.iter().zip(&*frontends) {
+            disk.saw_waiting_front_end(frontend.waiting());
+        }
+    }
+
     fn tasks(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }

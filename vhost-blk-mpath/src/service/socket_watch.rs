@@ -12,14 +12,12 @@ use std::time::Duration;
 use mpath_api::types::EventKind;
 use mpath_api_server::socket::ListeningSocket;
 use mpath_config::SocketPath;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use crate::events::EventLog;
 use crate::service::Service;
 use crate::service::disks::Disks;
-use crate::sockets::activation::DaemonSocket;
 
 const PERIOD: Duration = Duration::from_secs(5);
 
@@ -34,8 +32,20 @@ enum LostFile {
 /// The file of a socket as the daemon has created it: device and inode.
 type SocketFile = (SocketPath, (u64, u64));
 
-/// Watches the sockets of all disks and of the API. The files of passed sockets belong to another process.
+/// Watches the sockets of all disks and of the API. The files of passed sockets belong to another process, and are not watched.
 pub(crate) async fn watch(disks: Arc<Disks>, apis: Vec<(SocketPath, Weak<ListeningSocket>)>) {
+    // A file system that does not answer holds up only the watch of files.
+    tokio::join!(watch_front_ends(&disks), watch_files(&disks, apis));
+}
+
+async fn watch_front_ends(disks: &Disks) {
+    loop {
+        sleep(PERIOD).await;
+        disks.services().iter().for_each(|service| service.look_for_waiting_front_ends());
+    }
+}
+
+async fn watch_files(disks: &Disks, apis: Vec<(SocketPath, Weak<ListeningSocket>)>) {
     let mut lost_apis = vec![None; apis.len()];
     loop {
         sleep(PERIOD).await;
@@ -48,26 +58,13 @@ pub(crate) async fn watch(disks: Arc<Disks>, apis: Vec<(SocketPath, Weak<Listeni
             tell_of_apis(&disks.common.events, &mut lost_apis, &found);
         }
         for service in disks.services() {
-            let sockets = service.sockets();
-            look_for_waiting(&service, &sockets);
-            let files = sockets.into_iter().filter_map(|of| Some((of.path, of.socket.file_identity()?))).collect();
+            let files =
+                service.sockets().into_iter().filter_map(|of| Some((of.path, of.socket.file_identity()?))).collect();
             let found = look_at(files).await;
             if !disks.is_leaving(&service.subsystem) {
                 tell_of_disks(&service, &found);
             }
         }
-    }
-}
-
-/// Looks for front-ends that wait on sockets.
-fn look_for_waiting(service: &Service, sockets: &[DaemonSocket]) {
-    for disk in &service.subsystem.disks {
-        let socket = sockets.iter().find(|of| of.path == disk.settings.socket_path);
-        let waits = socket.is_some_and(|of| {
-            let mut events = [PollFd::new(&of.socket, PollFlags::IN)];
-            poll(&mut events, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
-        });
-        disk.saw_waiting_front_end(waits);
     }
 }
 

@@ -17,13 +17,14 @@ use mpath_api_server::socket::{ListeningSocket, accept, peer_pid};
 use mpath_config::PolicyChange;
 use mpath_core::{DiskId, FlowId};
 use reactor::{IoThreadHandle, StoppingQueue};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::retry_on_intr;
 use sandbox::{ThreadKind, restrict_thread};
 use tokio::sync::oneshot;
 use vhost_user_blk::{Queue, QueueRunner, ServeError, SetPolicyError, VirtioDisk, serve_connection};
 
 use crate::disk::Disk;
+use crate::disk::front_ends::WaitingFrontEnd;
 use crate::sockets::frontend_source::FrontendSource;
 use crate::subsystem::{PolicySetBy, Subsystem, vendor_window};
 
@@ -97,12 +98,19 @@ struct Shared {
     ending: AtomicBool,
     /// The listening socket. `None` at the end, and with the connection of `--fd`.
     listening: Mutex<Option<Arc<ListeningSocket>>>,
-    /// The connection being served, to hang up on it.
-    connection: Mutex<Option<UnixStream>>,
+    connections: Mutex<Connections>,
     /// Ends a wait for the next front-end, and for the disk.
     wake: OwnedFd,
     /// Readable once front-ends are served.
     opened: OwnedFd,
+}
+
+#[derive(Default)]
+struct Connections {
+    /// The one being served, to hang up on it.
+    served: Option<UnixStream>,
+    /// One that waits until the other one has left. There is none while none is served.
+    waiting: Option<UnixStream>,
 }
 
 impl FrontendThread {
@@ -118,7 +126,7 @@ impl FrontendThread {
             FrontendSource::Connected(stream, left) => (None, Some((stream, left))),
         };
         let (ending, listening) = (AtomicBool::new(false), Mutex::new(listening));
-        let shared = Arc::new(Shared { ending, listening, connection: Mutex::default(), wake, opened });
+        let shared = Arc::new(Shared { ending, listening, connections: Mutex::default(), wake, opened });
         let (restricted, is_restricted) = mpsc::sync_channel(1);
         let thread = thread::Builder::new().name("vhost-user".into()).spawn({
             let shared = Arc::clone(&shared);
@@ -147,12 +155,28 @@ impl FrontendThread {
         self.shared.listening().clone()
     }
 
+    /// The front-end that waits until the connected one has left. Takes it from the backlog of the socket, which does not say which
+    /// clients have gone. `None`, too, while the connected one has hung up and its virtqueues drain: it leaves by itself.
+    pub(crate) fn waiting(&self) -> Option<WaitingFrontEnd> {
+        // The thread serves the next front-end under this lock.
+        let mut connections = self.shared.connections();
+        if connections.served.as_ref().is_none_or(has_hung_up) || self.shared.is_ending() {
+            return None;
+        }
+        connections.waiting.take_if(|waiting| has_hung_up(waiting));
+        if connections.waiting.is_none() {
+            let listener = self.listening()?.listener().ok()?;
+            connections.waiting = accept(&listener).ok()?.filter(|stream| !has_hung_up(stream));
+        }
+        connections.waiting.as_ref().map(|waiting| WaitingFrontEnd { pid: peer_pid(waiting) })
+    }
+
     /// Stops all these threads from serving new front-ends. If one is connected, fails with the thread's index and
     /// changes nothing, unless `even_if_connected`.
     pub(crate) fn stop_accepting(threads: &[Self], even_if_connected: bool) -> Result<(), usize> {
         // These locks say who is connected, and a new connection takes one of them first.
-        let connections: Vec<_> = threads.iter().map(|thread| thread.shared.connection()).collect();
-        if let Some(connected) = connections.iter().position(|connection| connection.is_some())
+        let connections: Vec<_> = threads.iter().map(|thread| thread.shared.connections()).collect();
+        if let Some(connected) = connections.iter().position(|of| of.served.is_some())
             && !even_if_connected
         {
             return Err(connected);
@@ -175,7 +199,9 @@ impl FrontendThread {
             drop(shared.listening().take());
             // The eventfd has room for one write.
             let _ = rustix::io::write(&shared.wake, &1_u64.to_ne_bytes());
-            if let Some(connection) = &*shared.connection() {
+            let mut connections = shared.connections();
+            connections.waiting = None;
+            if let Some(connection) = &connections.served {
                 // Fails only if the front-end hung up first.
                 let _ = connection.shutdown(Shutdown::Both);
             }
@@ -206,8 +232,8 @@ impl Shared {
         }
     }
 
-    fn connection(&self) -> MutexGuard<'_, Option<UnixStream>> {
-        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    fn connections(&self) -> MutexGuard<'_, Connections> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is_ending(&self) -> bool {
@@ -233,6 +259,11 @@ impl Shared {
 
     fn accept(&self, disk: &ServedDisk) {
         loop {
+            let waited = self.connections().waiting.take();
+            if let Some(stream) = waited.filter(|_| !self.is_ending()) {
+                self.serve(disk, stream);
+                continue;
+            }
             // This thread can remove no files. So `shutdown` drops the socket, and this handle is not held while a
             // front-end is served.
             let Some(listener) = self.listening().as_ref().map(|socket| socket.listener()) else { return };
@@ -270,12 +301,12 @@ impl Shared {
             }
         };
         {
-            let mut connection = self.connection();
+            let mut connections = self.connections();
             // A `stop_accepting` before this line did not see this connection. One after it does.
             if self.is_ending() {
                 return;
             }
-            *connection = Some(hang_up);
+            connections.served = Some(hang_up);
         }
         let pid = peer_pid(&stream);
         disk.front_end_came(pid);
@@ -287,7 +318,7 @@ impl Shared {
         let threads = served.subsystem.threads().len();
         served.subsystem.change_disk(disk.id, |disk| disk.hold.front_end_connected(threads));
         let end = serve_connection(stream, served.frontend_disk(), served);
-        *self.connection() = None;
+        self.connections().served = None;
         if let Err(error @ (ServeError::UnknownMessage(_) | ServeError::Message { .. })) = &end {
             tracing::warn!(disk = disk.name(), %error, "hung up on the front-end");
         }
@@ -299,6 +330,12 @@ impl Shared {
         disk.event(EventKind::FrontEndDisconnected, message);
         disk.front_end_left();
     }
+}
+
+/// Whether the front-end has closed its connection.
+fn has_hung_up(connection: &UnixStream) -> bool {
+    let mut events = [PollFd::new(connection, PollFlags::RDHUP)];
+    poll(&mut events, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }
 
 #[cfg(test)]
@@ -330,7 +367,7 @@ mod tests {
         let eventfd = || eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         let (wake, opened) = (eventfd(), eventfd());
         let (ending, listening) = (AtomicBool::new(false), Mutex::default());
-        let shared = Shared { ending, listening, connection: Mutex::default(), wake, opened };
+        let shared = Shared { ending, listening, connections: Mutex::default(), wake, opened };
         // Each I/O thread that has not settled has one.
         let references = || Arc::strong_count(&subsystem);
         let before = references();

@@ -71,7 +71,7 @@ pub(crate) struct Subsystem {
     /// Held while a disk takes a step.
     pub(crate) stepping: AsyncMutex<()>,
     /// Held while a minute goes from the I/O threads to the files of the history, so that no client misses it.
-    pub(crate) keeping: AsyncMutex<()>,
+    pub(crate) keeping: Arc<AsyncMutex<()>>,
     /// Signals a change of paths, or of what is known of disks.
     changed: watch::Sender<()>,
     /// Signals that [`State::removed_by_operator`] has a new entry.
@@ -165,7 +165,7 @@ impl Subsystem {
             admission: Mutex::new(()),
             writers: Arc::clone(&common.writers),
             stepping: AsyncMutex::default(),
-            keeping: AsyncMutex::default(),
+            keeping: Arc::default(),
             changed: watch::Sender::new(()),
             operator_removals: Notify::new(),
             events,

@@ -3,13 +3,11 @@
 use std::io;
 use std::path::PathBuf;
 
-use mpath_api::types::EventKind;
-use mpath_lifecycle::Size;
+use mpath_api::types::{EventKind, Growth, LaggingPath};
 use vhost_user_blk::GeometryError;
 
 use crate::disk::{Backing, Disk, geometry};
 use crate::subsystem::Subsystem;
-use crate::subsystem::path_status::PathStatus;
 
 /// Why a disk cannot be saved.
 #[derive(Debug, thiserror::Error)]
@@ -40,17 +38,18 @@ impl Subsystem {
         file.save(shown).await.map_err(failed)
     }
 
-    /// The paths that keep a disk from growing with its namespace: other paths report more blocks than these.
-    pub(crate) fn growth_waits_for(&self, disk: &Disk) -> Option<String> {
-        let block_bytes = disk.backing()?.block_bytes();
+    /// The growth of a namespace that some paths report and others do not.
+    pub(crate) fn growth(&self, disk: &Disk) -> Option<Growth> {
+        let block_bytes = u64::from(disk.backing()?.block_bytes());
         let state = self.state();
         let largest = state.sizes(disk.id).max()?;
-        let of = |path: &PathStatus| Some((path.id.0, path.namespaces.blocks(disk.id)?));
-        let lag = state.paths().filter_map(of).filter(|(_, blocks)| *blocks < largest);
-        let lag: Vec<_> =
-            lag.map(|(path, blocks)| format!("path {path} still reports {}", Size { blocks, block_bytes })).collect();
-        let largest = Size { blocks: largest, block_bytes };
-        (!lag.is_empty()).then(|| format!("the namespace has grown to {largest}, and {}", lag.join(", ")))
+        let lagging = state.paths().filter_map(|path| {
+            let blocks = path.namespaces.blocks(disk.id).filter(|blocks| *blocks < largest)?;
+            let (index, address) = (path.id.0, path.address.clone());
+            Some(LaggingPath { index, address, capacity_bytes: blocks.saturating_mul(block_bytes) })
+        });
+        let growth = Growth { capacity_bytes: largest.saturating_mul(block_bytes), lagging: lagging.collect() };
+        (!growth.lagging.is_empty()).then_some(growth)
     }
 
     /// Shows guests the blocks to which the disk grows.

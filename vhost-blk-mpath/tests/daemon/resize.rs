@@ -156,16 +156,12 @@ fn a_disk_grows_when_the_path_with_the_old_size_is_removed() {
     target.set(1, "ana=non-optimized");
     eventually("the path has reported its size", || daemon.paths()[1].ana_state == Some(AnaState::NonOptimized));
     let disk = daemon.status().disks.remove(0);
-    let waits = disk.growth_waits_for.unwrap_or_default();
-    assert!(
-        disk.capacity_bytes == 32 * MIB
-            && waits.contains("(67108864 bytes), and path 0 still reports ")
-            && waits.contains("(33554432 bytes)"),
-        "{waits}"
-    );
+    let growth = disk.growth.unwrap();
+    let lagging: Vec<_> = growth.lagging.iter().map(|path| (path.index, path.capacity_bytes)).collect();
+    assert_eq!((disk.capacity_bytes, growth.capacity_bytes, lagging), (32 * MIB, 64 * MIB, vec![(0, 32 * MIB)]));
     daemon.api.remove_path("disk0", &PathSelector::Index(0), false).unwrap();
     eventually("the disk has grown", || capacity(&daemon) == 64 * MIB);
-    eventually("no path lags", || daemon.status().disks[0].growth_waits_for.is_none());
+    eventually("no path lags", || daemon.status().disks[0].growth.is_none());
 }
 
 fn last_error(daemon: &Daemon, path: usize) -> String {
@@ -184,10 +180,12 @@ fn a_path_whose_namespace_shrinks_is_not_used_until_it_has_grown_again() {
     let seen = format!(
         "the namespace has shrunk to {found} blocks ({mib16} bytes), and guests still see {shown} blocks ({mib32} bytes); "
     );
-    let remedy = "; grow it back to that size, or detach the disk from its guest, remove it and add it again";
+    let remedy = format!(
+        "; grow it back to {shown} blocks ({mib32} bytes), or detach the disk from its guest, remove it and add it again"
+    );
     eventually("the reason for a new connection is the same", || last_error(&daemon, 0).starts_with(&seen));
     let lost = daemon.log().lines().any(|line| line.contains(&format!("path down: disk disk0: {seen}")));
-    assert!(lost && last_error(&daemon, 0).ends_with(remedy), "{}", daemon.log());
+    assert!(lost && last_error(&daemon, 0).ends_with(&remedy), "{}", daemon.log());
     assert_eq!((capacity(&daemon), disk.write(31 * MIB, 1)), (32 * MIB, Status::Ok));
     target.set(0, SMALL);
     eventually("the path is back", || daemon.is_live(0));

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use mpath_api::types::{
     AnaState, Condition, ConditionReason, Connection, Controller, DiscoveryController, DiscoveryState, Disk,
-    DiskFences, DiskHealth, DiskState, EventPath, FenceLift, FenceWaits, FrontEndProcess, GuestFigures, GuestIo,
-    GuestOperation, HedgeStatus, InheritedFence, IoThread, Latency, LimitStatus, MovedRequests, OpStats, Origin, Path,
-    PathCounts, PathEstimate, PathFence, PathState, PathWindow, QueueTurns, SchedulerDetail, Subflow, SubflowState,
-    Tier, TimeHistogram,
+    DiskFences, DiskHealth, DiskState, EventPath, FenceLift, FenceWaits, FrontEndProcess, Growth, GuestFigures,
+    GuestIo, GuestOperation, HedgeStatus, InheritedFence, IoThread, LaggingPath, Latency, LimitStatus, MovedRequests,
+    OpStats, Origin, Path, PathCounts, PathEstimate, PathFence, PathState, PathWindow, QueueTurns, SchedulerDetail,
+    Subflow, SubflowState, Tier, TimeHistogram,
 };
 use mpath_config::address::Transport;
 use mpath_config::{LimitsConfig, MinPaths, PathAddress, PolicyKind, SchedulerKind, SchedulerSpec, Weight};
@@ -82,7 +82,7 @@ pub(super) fn disk(name: &str) -> Disk {
         fence_waits: FenceWaits::default(),
         polled_ms: 0,
         front_end: None,
-        growth_waits_for: None,
+        growth: None,
         io_threads: vec![],
         guest: GuestFigures::default(),
         hedge: HedgeStatus::default(),
@@ -92,9 +92,9 @@ pub(super) fn disk(name: &str) -> Disk {
     }
 }
 
-pub(super) fn growth_waits_for() -> String {
-    "the namespace has grown to 4096 blocks (2097152 bytes), and path 1 still reports 2048 blocks (1048576 bytes)"
-        .into()
+pub(super) fn growth() -> Growth {
+    let path = LaggingPath { index: 1, address: "tcp://127.0.0.1:4421".parse().unwrap(), capacity_bytes: 1 << 30 };
+    Growth { capacity_bytes: 2 << 30, lagging: vec![path] }
 }
 
 pub(super) fn front_end() -> FrontEndProcess {

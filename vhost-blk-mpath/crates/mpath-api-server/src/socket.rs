@@ -328,12 +328,16 @@ impl ListeningSocket {
 
     /// Takes the socket file, which its process has [given away](Self::give_file_away).
     pub fn own_file(&self) {
-        let Some(file) = &self.file else { return };
-        file.is_of_another.store(false, Ordering::SeqCst);
-        // To clients the kernel names the process that has called this last. A socket that listens goes on listening.
-        if let Err(error) = listen(&self.listener, BACKLOG) {
-            tracing::warn!(socket = %file.path.display(), %error, "clients may take the earlier process for this one");
-        }
+        self.file.iter().for_each(|file| file.is_of_another.store(false, Ordering::SeqCst));
+    }
+
+    /// Makes the kernel name this process to clients (`SO_PEERCRED`), and not the one that created the socket: the last one that called
+    /// `listen`. Clients that wait stay.
+    ///
+    /// # Errors
+    /// The socket does not listen any more.
+    pub fn listen_again(&self) -> io::Result<()> {
+        Ok(listen(&self.listener, BACKLOG)?)
     }
 
     /// A handle to [`accept`] with. Dropping it leaves the socket file.

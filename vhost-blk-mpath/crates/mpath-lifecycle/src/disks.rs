@@ -16,7 +16,7 @@ pub enum Unusable {
     Mismatch(#[from] IdentityMismatch),
     /// It is smaller than what guests see, after the disk has grown.
     #[error(
-        "the namespace has {found} on this path, and the disk has grown to {shown}; the path is used once its controller reports that; if \
+        "the namespace has {found} on this path, and the disk has grown to {shown}; the path is used once its controller reports this size; if \
          the namespace was made smaller again, grow it back, or detach the disk from its guest, remove it and add it again"
     )]
     NotGrown {
@@ -28,7 +28,7 @@ pub enum Unusable {
     /// It is smaller than when the daemon first saw it.
     #[error(
         "the namespace has shrunk to {found}, and guests still see {shown}; their requests use paths with all blocks, or wait; grow it back \
-         to that size, or detach the disk from its guest, remove it and add it again"
+         to {shown}, or detach the disk from its guest, remove it and add it again"
     )]
     Shrunk {
         /// The size that the controller reports.

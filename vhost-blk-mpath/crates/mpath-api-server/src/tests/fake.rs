@@ -167,7 +167,7 @@ impl Control for Fake {
             fence_waits: FenceWaits::default(),
             polled_ms: 0,
             front_end: None,
-            growth_waits_for: None,
+            growth: None,
             io_threads: vec![],
             guest: GuestFigures::default(),
             hedge: HedgeStatus {

@@ -111,7 +111,7 @@ pub struct Disk {
     /// Whether a front-end (QEMU) is connected to the socket. A front-end that the daemon has hung up on counts until its requests in
     /// flight have ended.
     pub connected: bool,
-    /// The process of the connected front-end. `null` without one, and if its process is not known.
+    /// The process of the connected front-end. `null` without one, and if it is in a PID namespace that the daemon cannot see.
     #[serde(default)]
     pub front_end: Option<FrontEndProcess>,
     /// How much longer the disk takes no requests, because an earlier daemon or a removed disk did not end in order. `null` if the disk
@@ -129,10 +129,9 @@ pub struct Disk {
     pub capacity_bytes: u64,
     /// Logical block size. 0 until a path has been connected.
     pub block_size_bytes: u32,
-    /// The paths that still report the old size of a namespace that has grown, one line. The disk grows once they report the new size.
-    /// `null` if all paths agree.
+    /// The growth of the namespace that some paths report and others do not. `null` if all paths agree.
     #[serde(default)]
-    pub growth_waits_for: Option<String>,
+    pub growth: Option<Growth>,
     /// Whether the guest may only read.
     pub read_only: bool,
     /// The most virtqueues that the guest may use.
@@ -184,14 +183,44 @@ impl Disk {
     }
 }
 
+/// A growth of a namespace that not all paths report. The disk grows as far as all paths agree.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct Growth {
+    /// The largest size that a path reports.
+    pub capacity_bytes: u64,
+    /// The paths that report less.
+    pub lagging: Vec<LaggingPath>,
+}
+
+/// A path that reports a smaller namespace than another path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct LaggingPath {
+    /// The path's number.
+    pub index: u16,
+    /// The address.
+    #[schema(value_type = String)]
+    pub address: PathAddress,
+    /// The size that it reports.
+    pub capacity_bytes: u64,
+}
+
 /// The process that has connected to a vhost-user socket. It may have passed the connection on since.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct FrontEndProcess {
-    /// The process identifier.
+    /// The process identifier, as the daemon sees it.
     pub pid: u32,
     /// The program's name, up to 15 bytes of it. `null` if the daemon cannot see the process.
     pub program: Option<String>,
+}
+
+impl fmt::Display for FrontEndProcess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {}", self.pid)?;
+        self.program.iter().try_for_each(|program| write!(f, " ({program})"))
+    }
 }
 
 /// An I/O thread since its start.
