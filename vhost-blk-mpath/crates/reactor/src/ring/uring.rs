@@ -142,8 +142,8 @@ impl Uring {
     pub(crate) fn turn(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
         let submitted = match timeout {
             None => self.io.submit_and_wait(1),
-            // With deferred task work, even a check has to enter the kernel with the "get events" flag. A timeout of
-            // zero does so.
+            // Without a wait, and with the flag by which the kernel runs deferred work, if there is some.
+            Some(Duration::ZERO) => self.io.submit(),
             Some(timeout) => {
                 let timespec = types::Timespec::from(timeout);
                 self.io.submitter().submit_with_args(1, &types::SubmitArgs::new().timespec(&timespec))
@@ -249,6 +249,8 @@ impl Ring for Uring {
 
 #[cfg(test)]
 mod tests {
+    use rustix::event::{EventfdFlags, eventfd};
+
     use super::*;
 
     #[test]
@@ -261,6 +263,20 @@ mod tests {
         }
         let said = said(libc::ENOMEM, Some("0\n"));
         assert!(said.contains("RLIMIT_MEMLOCK") && !said.contains("seccomp"), "{said}");
+    }
+
+    /// The kernel has the event as deferred work, which it does only if it is told to.
+    #[test]
+    fn a_turn_without_a_wait_finds_what_has_happened() {
+        let (mut ring, mut events) = (Uring::new().unwrap(), Vec::new());
+        let watched = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        ring.watch(watched.as_fd(), 7).unwrap();
+        ring.turn(Some(Duration::ZERO), &mut events).unwrap();
+        assert!(events.is_empty() && !ring.has_work());
+        rustix::io::write(&watched, &1_u64.to_ne_bytes()).unwrap();
+        assert!(ring.has_work());
+        ring.turn(Some(Duration::ZERO), &mut events).unwrap();
+        assert_eq!(events.iter().map(|event| (event.token, event.more)).collect::<Vec<_>>(), [(7, true)]);
     }
 
     #[test]
