@@ -142,7 +142,7 @@ impl Uring {
     pub(crate) fn turn(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
         let submitted = match timeout {
             None => self.io.submit_and_wait(1),
-            // Without a wait, and with the flag by which the kernel runs deferred work, if there is some.
+            // Without a wait. Version 0.7.15 of the crate passes the flag by which the kernel runs deferred work, if there is some.
             Some(Duration::ZERO) => self.io.submit(),
             Some(timeout) => {
                 let timespec = types::Timespec::from(timeout);
