@@ -110,6 +110,9 @@ fn a_controller_that_stays_in_ana_change_is_reconnected() {
     target.set_ana(0, AnaState::Change);
     eventually("the path is lost", || daemon.log().contains("for more than 2s"));
     assert!(changed.elapsed() >= Duration::from_secs(2), "{:?}", changed.elapsed());
+    // The next association begins with that state, and stays for longer.
+    eventually("the path is lost again", || daemon.log().contains("for more than 4s"));
+    assert!(changed.elapsed() >= Duration::from_secs(7), "{:?}", changed.elapsed());
     target.set_ana(0, AnaState::Optimized);
     eventually("the path comes back", || daemon.is_live(0));
     assert!(is_used(&daemon, &verification, 0));
@@ -119,6 +122,6 @@ fn a_controller_that_stays_in_ana_change_is_reconnected() {
     target.set_ana(1, AnaState::Optimized);
     std::thread::sleep(Duration::from_millis(1500));
     assert!(daemon.is_live(1));
-    assert_eq!(daemon.log().matches("for more than").count(), 1, "{}", daemon.log());
+    assert_eq!(daemon.log().matches("for more than").count(), 2, "{}", daemon.log());
     verification.finish();
 }

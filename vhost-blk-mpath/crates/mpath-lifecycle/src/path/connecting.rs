@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::error::Error;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mpath_core::{Association, DiskId, Epoch, PathId};
 use nvme_tcp::host::{
@@ -88,13 +88,18 @@ impl Connecting {
         now: Instant,
         settings: &PathSettings,
         max_transfer_bytes: Option<u32>,
+        change_limit: Option<Duration>,
         qid: u16,
     ) -> Result<(), PathError<E>> {
         match (&self.admin, &self.connected_controller) {
             (None, _) if qid == 0 => {
                 let mut config = settings.controller.clone();
                 config.max_transfer_bytes = max_transfer_bytes.or(config.max_transfer_bytes);
-                self.admin = Some(Admin { controller: HostController::new(config.clone(), now)?, config });
+                let mut controller = HostController::new(config.clone(), now)?;
+                if let Some(limit) = change_limit {
+                    controller.limit_first_change(limit);
+                }
+                self.admin = Some(Admin { controller, config });
                 // The controller's own deadlines take over.
                 self.deadline = None;
             }
@@ -256,11 +261,11 @@ mod tests {
         let namespaces = Namespaces::new(&info, disks.admit(&info).unwrap()).unwrap();
         let mut connecting = Connecting::new(now);
         assert_eq!(connecting.next_timeout(), Some(now + CONNECT_MAX));
-        connecting.connected::<Failed>(now, &settings, None, 0).unwrap();
+        connecting.connected::<Failed>(now, &settings, None, None, 0).unwrap();
         assert!(connecting.next_timeout().is_some_and(|at| at > now + CONNECT_MAX));
         connecting.connected_controller = Some(ConnectedController { info, namespaces });
         let later = now + Duration::from_secs(1);
-        connecting.connected::<Failed>(later, &settings, None, 1).unwrap();
+        connecting.connected::<Failed>(later, &settings, None, None, 1).unwrap();
         assert_eq!(connecting.next_timeout(), Some(later + CONNECT_MAX));
         let late = connecting.advance(later + CONNECT_MAX, PathId(0), Epoch(1), &mut disks, &mut VecDeque::new());
         assert!(matches!(late, Err(PathError::ConnectTimeout)));

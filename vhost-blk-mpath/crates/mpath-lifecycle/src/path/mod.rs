@@ -29,10 +29,11 @@ pub(crate) mod tests;
 mod trial;
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mpath_core::{DiskId, Epoch, PathId, PathStats};
 use nvme_tcp::Authentication;
+use nvme_tcp::host::{ControllerError, NamespaceError};
 
 pub use self::action::{Action, ClosedAssociation, LiveAssociation};
 use self::connecting::Connecting;
@@ -47,6 +48,10 @@ use crate::ControllerShutdown;
 use crate::disks::Disks;
 use crate::order::{DesiredState, Order};
 use crate::settings::PathSettings;
+
+/// The longest time between two associations that end because the ANA state is "change" all the time. The first one ends after twice
+/// ANATT, and each one doubles the time: the state may stay for days, and each end is a loss of the path.
+const CHANGE_LIMIT_MAX: Duration = Duration::from_secs(3600);
 
 #[derive(Debug)]
 enum PathPhase<E: std::error::Error> {
@@ -97,6 +102,8 @@ pub struct Path<E: std::error::Error> {
     down_since: Instant,
     /// The largest transfer that the controller was found to accept.
     max_transfer_bytes: Option<u32>,
+    /// How long the next association stays in the ANA state "change" that it begins with, if the last one has ended for that state.
+    change_limit: Option<Duration>,
     actions: VecDeque<Action<E>>,
 }
 
@@ -116,6 +123,7 @@ impl<E: std::error::Error> Path<E> {
             tried_at: None,
             down_since: now,
             max_transfer_bytes: None,
+            change_limit: None,
             actions: VecDeque::new(),
         }
     }
@@ -178,7 +186,8 @@ impl<E: std::error::Error> Path<E> {
     /// Reports that the socket of this queue is connected.
     pub fn connected(&mut self, now: Instant, qid: u16) {
         if let PathPhase::Connecting(connecting) = &mut self.phase
-            && let Err(error) = connecting.connected(now, &self.settings, self.max_transfer_bytes, qid)
+            && let Err(error) =
+                connecting.connected(now, &self.settings, self.max_transfer_bytes, self.change_limit, qid)
         {
             self.attempt_failed(now, error);
         }
@@ -474,6 +483,12 @@ impl<E: std::error::Error> Path<E> {
         if matches!(error, PathError::Reset) {
             self.max_transfer_bytes = None;
         }
+        self.change_limit = match &error {
+            PathError::Controller(ControllerError::Namespace(NamespaceError::AnaTransition { after })) => {
+                Some((*after * 2).min(CHANGE_LIMIT_MAX))
+            }
+            _ => None,
+        };
         // The cause is known and over, so other disks need not wait for the reconnect delay.
         let at_once = matches!(error, PathError::Reset | PathError::Changed { .. });
         self.actions.push_back(Action::News(PathNews::Failed(error)));

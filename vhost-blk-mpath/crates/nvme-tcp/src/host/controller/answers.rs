@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use super::namespaces::Identified;
+use super::namespaces::{ChangeLimit, Identified};
 use super::{AnaUpdate, ControllerError, HostController, NamespaceError, Step, Unsupported};
 use crate::host::config::QUEUE_ENTRIES_MIN;
 use crate::host::{AdminError, CommandLimits, ConnectError, NamespaceIdentity, QueueError};
@@ -161,7 +161,9 @@ impl HostController {
         self.ana_reader = None;
         // A namespace that has moved since then is still lost.
         self.namespaces.note_losses(&log);
-        self.ana_update = Some(AnaUpdate { log, change_ends: now + self.facts.anatt() * 2, groups_known: 0 });
+        let first = self.first_change_limit.filter(|_| self.live.is_none());
+        let limit = first.unwrap_or(self.facts.anatt() * 2);
+        self.ana_update = Some(AnaUpdate { log, change: ChangeLimit { ends: now + limit, limit }, groups_known: 0 });
         self.next_ana_group()
     }
 
@@ -176,7 +178,7 @@ impl HostController {
             }
             update.groups_known += 1;
         }
-        self.update_namespaces(Some((&update.log, update.change_ends)))?;
+        self.update_namespaces(Some((&update.log, update.change)))?;
         Ok(None)
     }
 

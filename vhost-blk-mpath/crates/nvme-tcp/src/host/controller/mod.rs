@@ -19,14 +19,14 @@ mod namespaces;
 mod step;
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ana_log::AnaLogReader;
 pub use cross_reset::{CrossResetOutcome, CrossResetRefusal};
 pub use error::{ControllerError, NamespaceError, Unsupported};
 use info::ControllerFacts;
 pub use info::{ControllerConfig, ControllerEvent, ControllerInfo, Namespace};
-use namespaces::{Identified, Namespaces, Update};
+use namespaces::{ChangeLimit, Identified, Namespaces, Update};
 
 use super::admin::{AdminConfig, AdminSession, Answer, ShutdownOutcome, Step};
 use super::config::{CommandLimits, ConfigError, QueueConfig, check_entries};
@@ -46,8 +46,8 @@ struct Wanted {
 #[derive(Debug)]
 struct AnaUpdate {
     log: AnaLog,
-    /// When an ANA state "change" has lasted too long.
-    change_ends: Instant,
+    /// The limit of an ANA state "change".
+    change: ChangeLimit,
     /// Namespaces, from the first, whose groups are known.
     groups_known: usize,
 }
@@ -71,6 +71,8 @@ pub struct HostController {
     ana_reader: Option<AnaLogReader>,
     ana_update: Option<AnaUpdate>,
     namespaces: Namespaces,
+    /// How long an ANA state "change" may last that the association begins with, if not for twice ANATT.
+    first_change_limit: Option<Duration>,
     live: Option<Box<ControllerInfo>>,
     /// A Cross-Controller Reset is sent and not answered.
     is_reset_outstanding: bool,
@@ -116,11 +118,18 @@ impl HostController {
             ana_reader: None,
             ana_update: None,
             namespaces: Namespaces::default(),
+            first_change_limit: None,
             live: None,
             is_reset_outstanding: false,
             events: VecDeque::new(),
             config,
         })
+    }
+
+    /// Lets an ANA state "change" that the association begins with last for `limit`, not for twice ANATT: an earlier association has
+    /// ended for that state, and another one changes nothing.
+    pub fn limit_first_change(&mut self, limit: Duration) {
+        self.first_change_limit = Some(limit);
     }
 
     /// Appends all bytes that are ready to send. They count as handed to the socket.
@@ -251,7 +260,7 @@ impl HostController {
 
     fn on_time(&mut self, now: Instant) -> Result<(), ControllerError> {
         self.session.check_step(now)?;
-        if self.namespaces.expire(now, self.facts.anatt() * 2) {
+        if self.namespaces.expire(now) {
             self.report(Update::default())?;
         }
         Ok(self.session.check_keep_alive(now)?)

@@ -20,17 +20,26 @@ struct Entry {
     identity: Identified,
     /// The state from the ANA log, or the reason why the namespace is unusable.
     ana: Result<AnaState, NamespaceError>,
-    /// When the ANA state "change" has lasted too long.
-    change_ends: Option<Instant>,
+    /// While the ANA state is "change".
+    change: Option<ChangeLimit>,
     /// A log that is not applied yet has reported a persistent loss.
     was_lost: bool,
+}
+
+/// The limit of an ANA state "change".
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ChangeLimit {
+    /// When the state has lasted too long.
+    pub(super) ends: Instant,
+    /// How long it may last.
+    pub(super) limit: Duration,
 }
 
 impl Entry {
     /// A namespace that was identified for the first time. The state is that of a controller without ANA. With ANA, the log is
     /// read next.
     fn new(identity: Identified) -> Self {
-        Self { identity, ana: Ok(AnaState::Optimized), change_ends: None, was_lost: false }
+        Self { identity, ana: Ok(AnaState::Optimized), change: None, was_lost: false }
     }
 
     /// The namespace, if it is usable.
@@ -83,42 +92,41 @@ impl Namespaces {
         losses
     }
 
-    /// Takes an ANA log. `change_ends` is when a state "change" that begins now has lasted too long.
-    fn apply_ana_log(&mut self, log: &AnaLog, change_ends: Instant) {
+    /// Takes an ANA log. `change` is the limit of a state "change" that begins now.
+    fn apply_ana_log(&mut self, log: &AnaLog, change: ChangeLimit) {
         for entry in &mut self.0 {
             let Ok(identity) = &entry.identity else { continue };
             let state = state_of(log, identity);
-            let was_changing =
-                entry.change_ends.is_some() || matches!(entry.ana, Err(NamespaceError::AnaTransition { .. }));
+            let was_changing = entry.change.is_some() || matches!(entry.ana, Err(NamespaceError::AnaTransition { .. }));
             if state == Some(AnaState::Change) && was_changing {
                 // The time limit runs from the first log that reported the state.
                 continue;
             }
             entry.ana = state.ok_or(NamespaceError::AnaGroupMissing { group: identity.anagrpid });
-            entry.change_ends = (state == Some(AnaState::Change)).then_some(change_ends);
+            entry.change = (state == Some(AnaState::Change)).then_some(change);
         }
     }
 
     /// The earliest time at which the state "change" of a namespace has lasted too long.
     pub(super) fn next_timeout(&self) -> Option<Instant> {
-        self.0.iter().filter_map(|entry| entry.change_ends).min()
+        self.0.iter().filter_map(|entry| entry.change).map(|change| change.ends).min()
     }
 
-    /// Makes namespaces unusable whose state "change" has lasted too long. `after` is the limit, for the error. Returns whether
-    /// there were any.
-    pub(super) fn expire(&mut self, now: Instant, after: Duration) -> bool {
+    /// Makes namespaces unusable whose state "change" has lasted too long. Returns whether there were any.
+    pub(super) fn expire(&mut self, now: Instant) -> bool {
         let mut any = false;
-        for entry in self.0.iter_mut().filter(|entry| entry.change_ends.is_some_and(|at| at <= now)) {
-            entry.ana = Err(NamespaceError::AnaTransition { after });
-            entry.change_ends = None;
-            any = true;
+        for entry in &mut self.0 {
+            if let Some(ChangeLimit { limit, .. }) = entry.change.take_if(|change| change.ends <= now) {
+                entry.ana = Err(NamespaceError::AnaTransition { after: limit });
+                any = true;
+            }
         }
         any
     }
 
     /// Ends the time limits of the state "change".
     pub(super) fn stop_timers(&mut self) {
-        self.0.iter_mut().for_each(|entry| entry.change_ends = None);
+        self.0.iter_mut().for_each(|entry| entry.change = None);
     }
 
     fn iter(&self) -> impl Iterator<Item = Result<Namespace, NamespaceError>> {
@@ -163,15 +171,15 @@ impl HostController {
         self.step_after_namespaces()
     }
 
-    /// Takes the results of an identification if one is complete, and `ana`: the ANA log and the time at which a state "change"
-    /// has lasted too long. Both are applied together, so that no event reports half of an update.
-    pub(super) fn update_namespaces(&mut self, ana: Option<(&AnaLog, Instant)>) -> Result<(), ControllerError> {
+    /// Takes the results of an identification if one is complete, and `ana`: the ANA log and the limit of a state "change". Both are
+    /// applied together, so that no event reports half of an update.
+    pub(super) fn update_namespaces(&mut self, ana: Option<(&AnaLog, ChangeLimit)>) -> Result<(), ControllerError> {
         let update = Update { is_identified: self.identified.len() == self.nsids.len(), is_ana_read: ana.is_some() };
         if update.is_identified {
             self.namespaces.set_identified(std::mem::take(&mut self.identified));
         }
-        if let Some((log, change_ends)) = ana {
-            self.namespaces.apply_ana_log(log, change_ends);
+        if let Some((log, change)) = ana {
+            self.namespaces.apply_ana_log(log, change);
         }
         let Some(info) = &self.live else {
             self.check_usable()?;

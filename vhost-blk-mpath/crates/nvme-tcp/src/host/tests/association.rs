@@ -97,6 +97,25 @@ fn the_ana_state_change_is_limited_to_twice_anatt() {
     assert_eq!(admin.failure(), NamespaceError::AnaTransition { after: Duration::from_secs(20) }.into());
 }
 
+/// An association before has ended for the same state.
+#[test]
+fn an_association_may_begin_with_a_longer_limit_of_the_ana_state_change() {
+    let mut admin = Admin::with(config(), |target| target.ana.groups[0].state = AnaState::Change);
+    admin.host.limit_first_change(Duration::from_secs(40));
+    admin.live();
+    admin.pass(Duration::from_secs(38)).unwrap();
+    assert_eq!(admin.failure(), NamespaceError::AnaTransition { after: Duration::from_secs(40) }.into());
+    // A change that begins later is another one.
+    let mut admin = Admin::with(config(), |_| {});
+    admin.host.limit_first_change(Duration::from_secs(40));
+    admin.live();
+    admin.target.ana.groups[0].state = AnaState::Change;
+    admin.target.report(AsyncEvent::ANA_CHANGED);
+    admin.pass(Duration::from_secs(1)).unwrap();
+    assert_eq!(admin.event(), Some(ana_changed(AnaState::Change)));
+    assert_eq!(admin.failure(), NamespaceError::AnaTransition { after: Duration::from_secs(20) }.into());
+}
+
 #[test]
 fn the_ana_state_change_is_limited_without_anatt_too() {
     let mut admin = Admin::with(config(), |target| {
