@@ -3,6 +3,7 @@
 //! Times in which this host did not run the daemon: its process was stopped, or a thread waited for a processor.
 
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -29,6 +30,8 @@ const SENT_MAX: usize = 64;
 
 /// The recent stalls of all threads.
 pub(crate) struct HostStalls {
+    /// The kernel counts how long threads wait for a processor.
+    kernel_counts: bool,
     sender: SyncSender<Stall>,
     stalls: Mutex<Stalls>,
 }
@@ -51,8 +54,8 @@ struct Stalls {
     told_at: Option<Instant>,
     /// The last [`HostStalls::beat`], and the time that the control thread had run until then; `None` while nothing watches.
     beat: Option<(Instant, Duration)>,
-    /// The last stall of the control thread, which sends keep-alives.
-    of_control: Option<Stall>,
+    /// Begin and end of the last stall of the control thread, which sends keep-alives.
+    of_control: Option<(Instant, Instant)>,
 }
 
 /// Ends [`HostStalls::watch`].
@@ -65,8 +68,17 @@ impl Drop for Watched<'_> {
 }
 
 struct Kept {
-    stall: Stall,
+    began: Instant,
+    ended: Instant,
+    /// How long a thread waited for a processor meanwhile. `None`: no thread knows.
+    waited: Option<Duration>,
     is_told: bool,
+}
+
+impl Kept {
+    fn time(&self) -> Duration {
+        self.ended - self.began
+    }
 }
 
 /// Several stalls together.
@@ -74,20 +86,37 @@ struct Sum {
     count: usize,
     total: Duration,
     longest: Duration,
+    /// The part of `total` of which the next is known.
+    counted: Duration,
+    waited: Duration,
 }
 
 impl Sum {
     fn of<'a>(stalls: impl Iterator<Item = &'a Kept>) -> Self {
-        let none = Self { count: 0, total: Duration::ZERO, longest: Duration::ZERO };
-        stalls.map(|kept| kept.stall.time()).fold(none, |sum, time| Self {
+        let zero = Duration::ZERO;
+        let none = Self { count: 0, total: zero, longest: zero, counted: zero, waited: zero };
+        stalls.fold(none, |sum, kept| Self {
             count: sum.count + 1,
-            total: sum.total + time,
-            longest: sum.longest.max(time),
+            total: sum.total + kept.time(),
+            longest: sum.longest.max(kept.time()),
+            counted: sum.counted + if kept.waited.is_some() { kept.time() } else { zero },
+            waited: sum.waited + kept.waited.unwrap_or(zero),
         })
     }
 
+    /// The cause that most of the time shows.
+    fn cause(&self) -> &'static str {
+        if self.counted.is_zero() {
+            "it was stopped, or had no processor"
+        } else if self.waited >= self.counted / 2 {
+            "it waited for a processor"
+        } else {
+            "it was stopped (SIGSTOP, a debugger, a frozen cgroup or virtual machine)"
+        }
+    }
+
     fn text(&self) -> String {
-        let Self { count, total, longest } = self;
+        let Self { count, total, longest, .. } = self;
         if *count == 1 {
             format!("for {total:.1?}")
         } else {
@@ -100,7 +129,8 @@ impl HostStalls {
     pub(crate) fn new() -> Self {
         let (sender, sent) = mpsc::sync_channel(SENT_MAX);
         let stalls = Stalls { sent, kept: VecDeque::new(), told_at: None, beat: None, of_control: None };
-        Self { sender, stalls: Mutex::new(stalls) }
+        let kernel_counts = Path::new("/proc/thread-self/schedstat").exists();
+        Self { kernel_counts, sender, stalls: Mutex::new(stalls) }
     }
 
     pub(crate) fn sender(&self) -> StallSender {
@@ -110,8 +140,9 @@ impl HostStalls {
     /// The stalls, with those that I/O threads have sent meanwhile.
     fn lock(&self) -> MutexGuard<'_, Stalls> {
         let mut stalls = self.stalls.lock().unwrap_or_else(PoisonError::into_inner);
-        while let Ok(stall) = stalls.sent.try_recv() {
-            stalls.add(stall);
+        while let Ok(Stall { began, ended, waited }) = stalls.sent.try_recv() {
+            let waited = self.kernel_counts.then_some(waited);
+            stalls.add(Kept { began, ended, waited, is_told: false });
         }
         stalls
     }
@@ -134,26 +165,33 @@ impl HostStalls {
         if stalls.told_at.is_some_and(|at| now - at < TELL_EVERY) {
             return None;
         }
-        let last = stalls.kept.iter().rev().find(|kept| !kept.is_told)?.stall.ended;
-        let sum = Sum::of(stalls.kept.iter().filter(|kept| !kept.is_told));
-        stalls.kept.iter_mut().for_each(|kept| kept.is_told = true);
+        // Each thread notices a stall by itself, and a part of it.
+        let is_due = |kept: &Kept| !kept.is_told && now - kept.ended >= BEAT;
+        let first = stalls.kept.iter().find(|kept| is_due(kept))?.began;
+        let last = stalls.kept.iter().rev().find(|kept| is_due(kept))?.ended;
+        let sum = Sum::of(stalls.kept.iter().filter(|kept| is_due(kept)));
+        stalls.kept.iter_mut().filter(|kept| is_due(kept)).for_each(|kept| kept.is_told = true);
         stalls.told_at = Some(now);
         drop(stalls);
+        let utc = |at: Instant| humantime::format_rfc3339_millis(time - (now - at));
         Some(format!(
-            "this host did not run the daemon, or a thread of it, {}, until {}: it was stopped, or had no processor; its requests \
-             waited for this host and not for storage",
+            "this host did not run the daemon, or a thread of it, {}, from {} until {}: {}; its requests waited for this host and not \
+             for storage",
             sum.text(),
-            humantime::format_rfc3339_millis(time - (now - last)),
+            utc(first),
+            utc(last),
+            sum.cause(),
         ))
     }
 
     /// Why the host counts as starved, if it does.
     pub(crate) fn starved(&self, now: Instant) -> Option<String> {
-        let sum = Sum::of(self.lock().kept.iter().filter(|kept| now - kept.stall.ended < STARVED_WITHIN));
+        let sum = Sum::of(self.lock().kept.iter().filter(|kept| now - kept.ended < STARVED_WITHIN));
         let text = || {
             format!(
-                "the host is starved: in the last minute it did not run the daemon, or a thread of it, {}",
-                sum.text()
+                "the host is starved: in the last minute it did not run the daemon, or a thread of it, {}: {}",
+                sum.text(),
+                sum.cause()
             )
         };
         (sum.total >= STARVED).then(text)
@@ -164,7 +202,8 @@ impl HostStalls {
         let mut stalls = self.lock();
         // The control thread may look at its connections before it looks at the time.
         stalls.beat(now, None);
-        let last = stalls.of_control.filter(|stall| now - stall.ended < SEEN_AFTER)?.time();
+        let (began, ended) = stalls.of_control.filter(|(_, ended)| now - *ended < SEEN_AFTER)?;
+        let last = ended - began;
         // The host speaks twice in this time.
         (last >= keep_alive / 2).then(|| {
             format!(
@@ -176,24 +215,22 @@ impl HostStalls {
 }
 
 impl Stalls {
-    fn add(&mut self, stall: Stall) {
-        let Stall { mut began, mut ended } = stall;
-        let mut is_told = false;
-        self.kept.retain(|Kept { stall, is_told: told }| {
-            let overlaps = stall.began <= ended && began <= stall.ended;
+    fn add(&mut self, mut stall: Kept) {
+        self.kept.retain(|kept| {
+            let overlaps = kept.began <= stall.ended && stall.began <= kept.ended;
             if overlaps {
-                let told_part = stall.time();
-                (began, ended) = (began.min(stall.began), ended.max(stall.ended));
+                (stall.began, stall.ended) = (stall.began.min(kept.began), stall.ended.max(kept.ended));
+                stall.waited = stall.waited.max(kept.waited);
                 // What is added may be an event's worth.
-                is_told |= *told && ended - began < told_part + TOLD;
+                stall.is_told |= kept.is_told && stall.time() < kept.time() + TOLD;
             }
             !overlaps
         });
         if self.kept.len() == MOST {
             self.kept.pop_front();
         }
-        let at = self.kept.partition_point(|kept| kept.stall.ended < ended);
-        self.kept.insert(at, Kept { stall: Stall { began, ended }, is_told });
+        let at = self.kept.partition_point(|kept| kept.ended < stall.ended);
+        self.kept.insert(at, stall);
     }
 
     /// `processor_time` is `None` if it is not known: then it counts as not having grown.
@@ -203,9 +240,8 @@ impl Stalls {
         self.beat = Some((now, processor_time));
         let due = last + BEAT + processor_time.saturating_sub(had_run);
         if now > due + TOLD {
-            let stall = Stall { began: due, ended: now };
-            self.of_control = Some(stall);
-            self.add(stall);
+            self.of_control = Some((due, now));
+            self.add(Kept { began: due, ended: now, waited: None, is_told: false });
         }
     }
 }
@@ -223,7 +259,7 @@ mod tests {
 
     impl Test {
         fn new() -> Self {
-            let (start, stalls) = (Instant::now(), HostStalls::new());
+            let (start, stalls) = (Instant::now(), HostStalls { kernel_counts: true, ..HostStalls::new() });
             std::mem::forget(stalls.watch(start, Duration::ZERO));
             Self { start, stalls }
         }
@@ -233,7 +269,12 @@ mod tests {
         }
 
         fn add(&self, began: u32, ended: u32) {
-            self.stalls.sender().send(Stall { began: self.at(began), ended: self.at(ended) });
+            self.add_waiting(began, ended, 0);
+        }
+
+        fn add_waiting(&self, began: u32, ended: u32, waited: u32) {
+            let stall = Stall { began: self.at(began), ended: self.at(ended), waited: waited * MS };
+            self.stalls.sender().send(stall);
         }
 
         fn untold(&self, ms: u32) -> Option<String> {
@@ -249,13 +290,11 @@ mod tests {
         for (began, ended) in [(50, 850), (350, 851), (20, 849)] {
             test.add(began, ended);
         }
-        let text = test.untold(900).unwrap();
-        assert!(
-            text.starts_with(
-                "this host did not run the daemon, or a thread of it, for 831.0ms, until 1970-01-01T00:00:00.851Z: "
-            ),
-            "{text}"
-        );
+        assert_eq!(test.untold(1350), None, "others may have been stopped for longer");
+        let text = test.untold(1351).unwrap();
+        let expected = "this host did not run the daemon, or a thread of it, for 831.0ms, from 1970-01-01T00:00:00.020Z until \
+                        1970-01-01T00:00:00.851Z: it was stopped (SIGSTOP, a debugger, a frozen cgroup or virtual machine); ";
+        assert!(text.starts_with(expected), "{text}");
         test.add(400, 852);
         assert_eq!(test.untold(20_000), None, "told before");
     }
@@ -264,11 +303,11 @@ mod tests {
     fn events_are_told_every_ten_seconds_at_most() {
         let test = Test::new();
         test.add(0, 200);
-        assert!(test.untold(200).is_some());
+        assert!(test.untold(700).is_some());
         test.add(1000, 1300);
         test.add(2000, 2200);
-        assert_eq!(test.untold(10_199), None);
-        let text = test.untold(10_200).unwrap();
+        assert_eq!(test.untold(10_699), None);
+        let text = test.untold(10_700).unwrap();
         assert!(
             text.starts_with(
                 "this host did not run the daemon, or a thread of it, 2 times, for 500.0ms in all and 300.0ms at most, "
@@ -285,7 +324,7 @@ mod tests {
         test.add(0, 600);
         assert_eq!(starved(1000), None);
         test.add(5000, 5400);
-        let text = "the host is starved: in the last minute it did not run the daemon, or a thread of it, 2 times, for 1.0s in all and 600.0ms at most";
+        let text = "the host is starved: in the last minute it did not run the daemon, or a thread of it, 2 times, for 1.0s in all and 600.0ms at most: it was stopped (SIGSTOP, a debugger, a frozen cgroup or virtual machine)";
         assert_eq!(starved(60_599).as_deref(), Some(text));
         assert_eq!(starved(60_600), None);
     }
@@ -299,17 +338,32 @@ mod tests {
             assert_eq!(test.untold(ms), None, "in time, or at work");
         }
         beat(4300, 700);
-        assert!(test.untold(4300).unwrap().contains("for 800.0ms, until 1970-01-01T00:00:04.300Z"));
+        beat(4800, 700);
+        let text = test.untold(4800).unwrap();
+        assert!(text.contains("until 1970-01-01T00:00:04.300Z: it was stopped, or had no processor;"), "{text}");
         drop(Watched(&test.stalls));
         beat(20_000, 700);
         assert_eq!(test.untold(20_000), None, "nothing watches any more");
     }
 
     #[test]
+    fn a_stopped_daemon_is_told_from_one_without_a_processor() {
+        let test = Test::new();
+        test.add_waiting(0, 800, 750);
+        test.add_waiting(1000, 1300, 0);
+        assert!(test.untold(2000).unwrap().contains(": it waited for a processor;"));
+        test.add(5000, 5700);
+        assert!(test.stalls.starved(test.at(6000)).unwrap().ends_with("virtual machine)"), "most of the time");
+        let unknown = Test { stalls: HostStalls { kernel_counts: false, ..HostStalls::new() }, ..test };
+        unknown.add(0, 800);
+        assert!(unknown.untold(2000).unwrap().contains(": it was stopped, or had no processor;"));
+    }
+
+    #[test]
     fn a_stall_that_grows_is_told_again() {
         let test = Test::new();
         test.add(0, 200);
-        assert!(test.untold(200).is_some());
+        assert!(test.untold(700).is_some());
         test.add(150, 220);
         assert_eq!(test.untold(15_000), None);
         test.add(150, 900);

@@ -7,7 +7,7 @@ use mpath_api::types::SlowRequest;
 
 use super::ms;
 use crate::Failure;
-use crate::output::{Column, Output, Table, or_dash, table};
+use crate::output::{Column, Output, Table, note, or_dash, table};
 use crate::when;
 
 #[derive(Debug, clap::Args)]
@@ -31,6 +31,11 @@ impl Command {
         let mut slow = client.slow(self.disk.as_deref())?;
         slow.retain(|of| when::is_within(&of.ended, self.since, self.until));
         slow.truncate(self.count);
+        if slow.is_empty() {
+            note(
+                "none; this is for requests that ended in the last five minutes: `mpathctl history` goes back two days, and `mpathctl explain` has those without an answer",
+            );
+        }
         Ok(output.print(&slow, |slow| by_time(slow))?)
     }
 }

@@ -89,7 +89,7 @@ impl Subsystem {
         self.path_event(
             path,
             EventKind::PathSuspect,
-            "path suspect: commands are unanswered and the controller is silent",
+            "path suspect: commands are unanswered, and its I/O queues are silent",
         );
     }
 

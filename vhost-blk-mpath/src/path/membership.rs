@@ -14,6 +14,7 @@
 //! that. `mpath_core` remembers the path's lost unflushed writes until a flush has failed for them.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use mpath_api::types::{EventKind, Origin};
 use mpath_api_server::{AddPathError, RemovePathError};
@@ -26,7 +27,7 @@ use tokio::task::JoinHandle;
 use crate::path::actions;
 use crate::path::task::PathTask;
 use crate::subsystem::Subsystem;
-use crate::subsystem::path_status::{PathStatus, REMOVAL_HELD, State};
+use crate::subsystem::path_status::{DroppedPath, PathStatus, REMOVAL_HELD, State};
 
 impl Subsystem {
     /// Adds a path and begins to connect it. A failure to connect is reported by the path's state and not here.
@@ -109,8 +110,14 @@ impl Subsystem {
         let waits = actions::order_threads(self, path, DesiredState::Removed { at_once: force });
         self.change_paths(&mut state, |state| {
             let status = state.path(path).expect("just seen");
-            if by == Origin::Operator && !status.is_removing() {
-                state.one_path_less();
+            let address = status.address.clone();
+            match by {
+                _ if status.is_removing() => {}
+                Origin::Operator => state.one_path_less(),
+                Origin::Configured | Origin::Discovery => {
+                    let by_discovery = by == Origin::Discovery;
+                    state.drop_path(DroppedPath { address, at: SystemTime::now(), by_discovery });
+                }
             }
             let status = state.path(path).expect("just seen");
             if by == Origin::Operator && !status.is_removing() && !self.config.discovery.is_empty() {

@@ -133,7 +133,8 @@ fn describe(subsystem: &Subsystem, stats: &MinuteStats, began: SystemTime) -> Ve
             let ended = utc(now.checked_sub(slow.ended_at.elapsed()).unwrap_or(now));
             SlowRequest::new(disk.name().into(), ended, slow.io.flow.0 - disk.first_flow.0, slow)
         });
-        let guest = ClassFigures::from(&of.latencies);
+        let slowest_us = of.slowest.as_ref().map_or(u64::MAX, |slow| slow.total.as_micros() as u64);
+        let guest = ClassFigures::from(&of.latencies).at_most(slowest_us);
         let oldest = of.oldest.filter(|age| *age >= OLD_REQUEST);
         let minute = HistoryMinute {
             began: utc(began),

@@ -16,7 +16,7 @@ use vhost_user_blk::QueueError;
 use crate::disk::Disk;
 use crate::events::utc;
 use crate::subsystem::Subsystem;
-use crate::subsystem::path_status::{PathStatus, REMOVAL_HELD};
+use crate::subsystem::path_status::{DroppedPath, PathStatus, REMOVAL_HELD};
 use crate::subsystem::vendor_window::condition_id;
 
 /// Why the discovery controllers of a subsystem have led to no path.
@@ -164,19 +164,23 @@ impl Subsystem {
             MinPaths::Count(wanted) => u32::from(wanted).saturating_sub(facts.counts.usable),
             MinPaths::Auto => most - left,
         };
-        facts.too_few = (facts.counts.missing > 0).then(|| too_few(min_paths, facts.counts.usable, left, most));
+        let too_few = || too_few(min_paths, facts.counts.usable, (left, most), state.dropped());
+        facts.too_few = (facts.counts.missing > 0).then(too_few);
         facts
     }
 }
 
 /// Why a disk has too few paths: `left` are those that are not being removed, and `most` those that it has had.
-fn too_few(wanted: MinPaths, usable: u32, left: u32, most: u32) -> String {
+fn too_few(wanted: MinPaths, usable: u32, (left, most): (u32, u32), dropped: Option<&DroppedPath>) -> String {
+    let cause = dropped.map_or("others are gone".into(), |DroppedPath { address, at, by_discovery }| {
+        let by = if *by_discovery { "discovery" } else { "a reload" };
+        format!("{by} dropped {address} at {}", utc(*at))
+    });
     match wanted {
         MinPaths::Count(wanted) => format!("usable paths: {usable}, fewer than min-paths ({wanted})"),
-        MinPaths::Auto => format!(
-            "{left} of {most} paths are left: a reload or a discovery log has dropped the others; if that is meant, set \
-             `min-paths` to {left}"
-        ),
+        MinPaths::Auto => {
+            format!("{left} of {most} paths are left: {cause}; if that is meant, set `min-paths` to {left}")
+        }
     }
 }
 
@@ -229,9 +233,15 @@ mod tests {
 
     #[test]
     fn a_disk_is_to_have_its_paths() {
-        let too_few = |wanted: &str, usable, left, most| too_few(wanted.parse().unwrap(), usable, left, most);
-        assert!(too_few("auto", 2, 2, 4).starts_with("2 of 4 paths are left: "));
-        assert_eq!(too_few("2", 1, 4, 4), "usable paths: 1, fewer than min-paths (2)");
+        let address = "tcp://192.0.2.1:4420".parse().unwrap();
+        let dropped = DroppedPath { address, at: SystemTime::UNIX_EPOCH, by_discovery: true };
+        let too_few = |wanted: &str, usable, counts| too_few(wanted.parse().unwrap(), usable, counts, Some(&dropped));
+        assert_eq!(
+            too_few("auto", 2, (2, 4)),
+            "2 of 4 paths are left: discovery dropped tcp://192.0.2.1:4420 at 1970-01-01T00:00:00.000Z; if that is meant, set \
+             `min-paths` to 2"
+        );
+        assert_eq!(too_few("2", 1, (4, 4)), "usable paths: 1, fewer than min-paths (2)");
     }
 
     #[test]

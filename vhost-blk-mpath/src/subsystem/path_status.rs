@@ -30,10 +30,21 @@ pub(crate) struct State {
     pub(crate) was_live: bool,
     /// The most paths that there have been at a time, less those that an operator has removed since.
     most_paths: u32,
+    /// The last path that a reload or discovery has dropped.
+    dropped: Option<DroppedPath>,
     /// Addresses of paths that the operator has removed. Discovery takes them from here.
     pub(crate) removed_by_operator: HashSet<PathAddress>,
     /// By path.
     slots: [Slot; MAX_PATHS],
+}
+
+/// A path that no operator has removed.
+#[derive(Debug, Clone)]
+pub(crate) struct DroppedPath {
+    pub(crate) address: PathAddress,
+    pub(crate) at: SystemTime,
+    /// Discovery, or else a reload.
+    pub(crate) by_discovery: bool,
 }
 
 /// The slot of a path. When the path is gone, another path may take it.
@@ -233,7 +244,7 @@ impl PathStatus {
             return None;
         }
         Some(if paths.is_suspect(self.id) {
-            "suspect: commands are unanswered and the controller is silent".into()
+            "suspect: commands are unanswered, and its I/O queues are silent".into()
         } else {
             "some I/O threads do not use it: it rests after an error, or has just connected; see `mpathctl explain`"
                 .into()
@@ -296,6 +307,7 @@ impl State {
             changed: config.live().map(|_| BTreeMap::new()).collect(),
             was_live: false,
             most_paths: 0,
+            dropped: None,
             removed_by_operator: HashSet::new(),
             slots: std::array::from_fn(|_| Slot { path: None, epoch: Epoch(0) }),
         }
@@ -376,6 +388,16 @@ impl State {
     pub(crate) fn one_path_less(&mut self) {
         let (_, most) = self.redundancy();
         self.most_paths = most.saturating_sub(1);
+    }
+
+    /// A path is removed that no operator has removed.
+    pub(crate) fn drop_path(&mut self, dropped: DroppedPath) {
+        self.dropped = Some(dropped);
+    }
+
+    /// The last path that a reload or discovery has dropped.
+    pub(crate) fn dropped(&self) -> Option<&DroppedPath> {
+        self.dropped.as_ref()
     }
 
     /// Whether any path is live or may become live. True without paths, because one may be added.

@@ -31,25 +31,30 @@ impl Subsystem {
         state.set_live(disk.id, live, &LastChange { at: utc(SystemTime::now()), source: by.into(), by: caller() });
         let LiveSettings { policy, scheduler, limits, weight, hedge, min_paths } = live;
         if policy != before.policy {
-            self.event(None, EventKind::PolicySet, format!("policy set to {policy}{by}"));
+            self.event(None, EventKind::PolicySet, format!("policy set to {policy}{by}, was {}", before.policy));
             self.update_vendor_windows(&state);
         }
         if scheduler != before.scheduler {
-            self.event(None, EventKind::SchedulerSet, format!("scheduler set to {scheduler}"));
+            self.event(
+                None,
+                EventKind::SchedulerSet,
+                format!("scheduler set to {scheduler}, was {}", before.scheduler),
+            );
         }
         if hedge != before.hedge {
-            let HedgeSetting { hedge, budget } = hedge;
-            self.event(None, EventKind::HedgeSet, format!("hedge set to {hedge}; budget {budget}"));
+            let text = |HedgeSetting { hedge, budget }| format!("{hedge}; budget {budget}");
+            let message = format!("hedge set to {}, was {}", text(hedge), text(before.hedge));
+            self.event(None, EventKind::HedgeSet, message);
         }
         if min_paths != before.min_paths {
-            self.event(None, EventKind::MinPathsSet, format!("min-paths set to {min_paths}"));
+            self.event(None, EventKind::MinPathsSet, format!("min-paths set to {min_paths}, was {}", before.min_paths));
         }
         if limits != before.limits {
-            disk.event(EventKind::LimitsSet, format!("limits set to {limits}"));
+            disk.event(EventKind::LimitsSet, format!("limits set to {limits}, was {}", before.limits));
             disk.shared.limits.set(Instant::now(), limits.limits());
         }
         if weight != before.weight {
-            disk.event(EventKind::WeightSet, format!("weight set to {weight}"));
+            disk.event(EventKind::WeightSet, format!("weight set to {weight}, was {}", before.weight));
         }
         tell_threads(self.threads(), |thread| Self::tell_settings(thread, disk.id, Some(&before), &live))
     }

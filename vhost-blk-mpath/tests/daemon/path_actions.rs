@@ -222,7 +222,7 @@ fn events_come_as_they_happen() {
     daemon.api.set(&set_policy(mpath_config::PolicyKind::RoundRobin)).unwrap();
     let events = stream.read().unwrap().unwrap();
     assert_eq!((events.events.len(), events.events[0].kind, events.lost), (1, EventKind::PolicySet, 0));
-    assert_eq!(events.events[0].message, "policy set to round-robin");
+    assert_eq!(events.events[0].message, "policy set to round-robin, was numa");
     drop(stream);
     drop(Disk::connect(&daemon.socket()));
     eventually("the front-end has left", || {

@@ -41,6 +41,8 @@ pub struct Stall {
     pub began: Instant,
     /// When the thread ran again.
     pub ended: Instant,
+    /// The part of it in which the thread waited for a processor, as the kernel counts it. In the rest the thread was stopped.
+    pub waited: Duration,
 }
 
 impl Stall {
@@ -107,19 +109,19 @@ impl HostTime {
         let turn = waking.idle_since - last;
         // A turn of much work stalls nothing.
         let in_turn = turn.saturating_sub(waking.processor_time);
-        let within = (in_turn >= NOTICED).then(|| self.stalled_for(in_turn, waking.idle_since));
+        let within = (in_turn >= NOTICED).then(|| self.stalled_for(in_turn, waking.idle_since, waking.processor_wait));
         let late = waking.due.map_or(Duration::ZERO, |due| now - due.max(waking.idle_since));
         // A stall within the turn may have been such a wait.
         let waited = waking.processor_wait.saturating_sub(within.map_or(Duration::ZERO, |stall| stall.time()));
         let idle = late.max(waited).min(now - waking.idle_since);
-        let before = (idle >= NOTICED).then(|| self.stalled_for(idle, now));
+        let before = (idle >= NOTICED).then(|| self.stalled_for(idle, now, waited));
         before.or(within)
     }
 
-    fn stalled_for(&mut self, time: Duration, ended: Instant) -> Stall {
+    fn stalled_for(&mut self, time: Duration, ended: Instant, waited: Duration) -> Stall {
         // Both were measured from a later moment than the clock's start.
         let began = ended.checked_sub(time).unwrap_or(ended);
-        let stall = Stall { began, ended };
+        let stall = Stall { began, ended, waited: waited.min(ended - began) };
         self.stalls.add(began, ended);
         self.stats.stalls += 1;
         self.stats.stalled += stall.time();
@@ -154,6 +156,7 @@ mod tests {
         let ms = |at: Instant| (at - start).as_millis();
         let found: Vec<_> = host.stalls.iter().map(|(began, ended)| (ms(began), ms(ended))).collect();
         assert_eq!(last.map(|stall| (ms(stall.began), ms(stall.ended))), found.last().copied());
+        assert!(last.is_none_or(|stall| stall.waited <= stall.time()));
         assert_eq!(host.stats.stalls, found.len() as u64);
         assert_eq!(host.stats.stalled, host.stalled(start, at(now)));
         found
@@ -178,6 +181,18 @@ mod tests {
         assert_eq!(stalls(1, 0, None, 800, 5000), [(4200, 5000)]);
         assert_eq!(stalls(1, 0, Some(4900), 800, 5000), [(4200, 5000)], "which began before the timer");
         assert_eq!(stalls(1, 0, None, 6000, 5000), [(1, 5000)], "the kernel counts waits of earlier turns, too");
+    }
+
+    #[test]
+    fn a_stall_has_the_wait_for_a_processor() {
+        let start = Instant::now();
+        let waited = |due: u32, waited: u32| {
+            let (processor_wait, processor_time) = (waited * MS, Duration::ZERO);
+            let waking = Waking { idle_since: start, due: Some(start + due * MS), processor_wait, processor_time };
+            HostTime::new(start).look(start + 1000 * MS, waking).unwrap().waited
+        };
+        assert_eq!((waited(100, 0), waited(100, 880)), (Duration::ZERO, 880 * MS), "stopped, and without a processor");
+        assert_eq!(waited(100, 2000), 1000 * MS, "the kernel counts waits of earlier turns, too");
     }
 
     #[test]

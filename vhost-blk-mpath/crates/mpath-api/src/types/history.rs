@@ -75,6 +75,20 @@ impl ClassFigures {
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
+
+    /// The figures, of which none is above the latency of the slowest request: rounded ones may be.
+    #[must_use]
+    pub fn at_most(self, slowest_us: u64) -> Self {
+        let bound = |of: Option<MinuteFigures>| {
+            of.map(|MinuteFigures { ios, p50_us, p99_us, max_us }| MinuteFigures {
+                ios,
+                p50_us: p50_us.min(slowest_us),
+                p99_us: p99_us.min(slowest_us),
+                max_us: max_us.min(slowest_us),
+            })
+        };
+        Self { read: bound(self.read), write: bound(self.write), other: bound(self.other) }
+    }
 }
 
 impl From<&ClassLatencies> for ClassFigures {
@@ -92,4 +106,17 @@ fn figures(counts: &LatencyCounts) -> Option<MinuteFigures> {
         p99_us: quantile(0.99)?,
         max_us: quantile(1.0)?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounded_figures_are_not_above_the_slowest_request() {
+        let figures = |p99_us, max_us| Some(MinuteFigures { ios: 9, p50_us: 70, p99_us, max_us });
+        let guest = ClassFigures { read: figures(90, 83_886), write: figures(81_000, 81_000), other: None };
+        let bound = ClassFigures { read: figures(90, 80_650), write: figures(80_650, 80_650), other: None };
+        assert_eq!(guest.at_most(80_650), bound);
+    }
 }

@@ -234,7 +234,7 @@ impl Group {
                 State::InFlight if request.recalled => (WaitCause::Recall, path, None),
                 State::Injected | State::Stalled | State::Answered => (WaitCause::Injection, path, None),
                 State::InFlight if self.hedges.has(tag) => (WaitCause::Hedge, path, None),
-                State::InFlight => (WaitCause::Answer, path, None),
+                State::InFlight => (WaitCause::Answer, path, Some(request.issued_at + self.config.io_timeout)),
                 State::Flushing => {
                     for (path, is_sent) in self.flushes.open_of(request.job) {
                         let cause = if is_sent { WaitCause::Answer } else { WaitCause::FlushTurn };

@@ -131,6 +131,9 @@ fn the_answer_of_a_path() {
     }
     let waits: Vec<_> = t.waiting().iter().map(|of| (of.cause, of.path, of.requests)).collect();
     assert_eq!(waits, [(WaitCause::Answer, Some(P0), 2), (WaitCause::Answer, Some(P1), 1)]);
+    t.now += 3 * MS;
+    let io_timeout = GroupConfig::default().io_timeout;
+    assert!(t.waiting().iter().all(|of| of.ends_in == Some(io_timeout.saturating_sub(3 * MS))), "{:?}", t.waiting());
 }
 
 #[test]
