@@ -89,7 +89,7 @@ fn row(of: &HistoryMinute) -> [String; 9] {
         both(&|of| ms(of.p50_us)),
         both(&|of| ms(of.p99_us)),
         both(&|of| ms(of.max_us)),
-        stages(&of.long_requests),
+        stages_of_all(&of.long_requests),
         of.host_stalled_ms.to_string(),
         or_dash(of.oldest_request_ms.map(|ms| ms / 1000)),
         of.paths.iter().map(|path| format!("{}: {}", path.index, p99(path))).collect::<Vec<_>>().join(", "),
@@ -122,6 +122,12 @@ fn stages(of: &Stages) -> String {
     let shown: Vec<_> =
         shown.map(|(name, time)| format!("{name} {} %", (time.as_micros() * 100 + total / 2) / total)).collect();
     if shown.is_empty() { "-".into() } else { shown.join(", ") }
+}
+
+/// The same, after the time of all requests.
+fn stages_of_all(of: &Stages) -> String {
+    let seconds = of.total().as_secs_f64();
+    if seconds > 0.0 { format!("{seconds:.1} s: {}", stages(of)) } else { "-".into() }
 }
 
 /// Everything that is known of each minute.

@@ -9,9 +9,9 @@ fn minutes_of_a_disk() {
     assert_eq!(
         daemon.run(&since),
         "\
-MINUTE(UTC)       IOPS r/w  P50(ms) r/w  P99(ms) r/w  MAX(ms) r/w  LONG REQUESTS         HOST(ms)  OLDEST(s)  P99(ms) BY PATH
-2026-11-25 03:12  2000/100    0.20/0.40    0.80/1.60  10.00/20.00  path 100 %                   0          -  0: 1.44, 1: 240.00
-2026-11-25 03:13  4000/200    0.20/0.40    0.80/1.60  10.00/20.00  host 75 %, path 25 %       750         12  0: 1.44, 1: 240.00
+MINUTE(UTC)       IOPS r/w  P50(ms) r/w  P99(ms) r/w  MAX(ms) r/w  LONG REQUESTS                HOST(ms)  OLDEST(s)  P99(ms) BY PATH
+2026-11-25 03:12  2000/100    0.20/0.40    0.80/1.60  10.00/20.00  0.2 s: path 100 %                   0          -  0: 1.44, 1: 240.00
+2026-11-25 03:13  4000/200    0.20/0.40    0.80/1.60  10.00/20.00  1.0 s: host 75 %, path 25 %       750         12  0: 1.44, 1: 240.00
 "
     );
     assert_eq!(

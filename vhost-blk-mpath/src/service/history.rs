@@ -120,11 +120,17 @@ async fn keep_of(service: Arc<Service>, largest_bytes: u64) {
 fn describe(subsystem: &Subsystem, stats: &MinuteStats, began: SystemTime) -> Vec<(DiskId, HistoryMinute)> {
     let now = SystemTime::now();
     let host_stalled_ms = stats.stalled.as_millis() as u64;
+    let us = |slow: &mpath_core::SlowRequest| slow.total.as_micros() as u64;
+    let slowest_us = stats.disks.iter().filter_map(|of| of.slowest.as_ref().map(us)).max().unwrap_or(u64::MAX);
     let paths: Vec<_> = {
         let state = subsystem.state();
         let of_path = |minute: &mpath_core::PathMinute| {
             let address = state.path(minute.path)?.address.to_string();
-            Some(PathMinute { index: minute.path.0, address, io: (&minute.latencies).into() })
+            Some(PathMinute {
+                index: minute.path.0,
+                address,
+                io: ClassFigures::from(&minute.latencies).at_most(slowest_us),
+            })
         };
         stats.paths.iter().filter_map(of_path).collect()
     };
@@ -133,8 +139,7 @@ fn describe(subsystem: &Subsystem, stats: &MinuteStats, began: SystemTime) -> Ve
             let ended = utc(now.checked_sub(slow.ended_at.elapsed()).unwrap_or(now));
             SlowRequest::new(disk.name().into(), ended, slow.io.flow.0 - disk.first_flow.0, slow)
         });
-        let slowest_us = of.slowest.as_ref().map_or(u64::MAX, |slow| slow.total.as_micros() as u64);
-        let guest = ClassFigures::from(&of.latencies).at_most(slowest_us);
+        let guest = ClassFigures::from(&of.latencies).at_most(of.slowest.as_ref().map_or(u64::MAX, us));
         let oldest = of.oldest.filter(|age| *age >= OLD_REQUEST);
         let minute = HistoryMinute {
             began: utc(began),
