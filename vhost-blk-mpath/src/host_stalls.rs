@@ -3,7 +3,7 @@
 //! Times in which this host did not run the daemon: its process was stopped, or a thread waited for a processor.
 
 use std::collections::VecDeque;
-use std::path::Path;
+use std::fs;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -70,8 +70,9 @@ impl Drop for Watched<'_> {
 struct Kept {
     began: Instant,
     ended: Instant,
-    /// How long a thread waited for a processor meanwhile. `None`: no thread knows.
-    waited: Option<Duration>,
+    /// The stalls of all threads in this time that know of their waits for a processor, and these waits.
+    counted: Duration,
+    waited: Duration,
     is_told: bool,
 }
 
@@ -86,7 +87,6 @@ struct Sum {
     count: usize,
     total: Duration,
     longest: Duration,
-    /// The part of `total` of which the next is known.
     counted: Duration,
     waited: Duration,
 }
@@ -99,8 +99,8 @@ impl Sum {
             count: sum.count + 1,
             total: sum.total + kept.time(),
             longest: sum.longest.max(kept.time()),
-            counted: sum.counted + if kept.waited.is_some() { kept.time() } else { zero },
-            waited: sum.waited + kept.waited.unwrap_or(zero),
+            counted: sum.counted + kept.counted,
+            waited: sum.waited + kept.waited,
         })
     }
 
@@ -129,7 +129,9 @@ impl HostStalls {
     pub(crate) fn new() -> Self {
         let (sender, sent) = mpsc::sync_channel(SENT_MAX);
         let stalls = Stalls { sent, kept: VecDeque::new(), told_at: None, beat: None, of_control: None };
-        let kernel_counts = Path::new("/proc/thread-self/schedstat").exists();
+        // The first number is the time that the thread ran. Without the counts of the kernel it is zero.
+        let schedstat = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+        let kernel_counts = schedstat.split(' ').next().is_some_and(|ran| ran.parse().is_ok_and(|ran: u64| ran > 0));
         Self { kernel_counts, sender, stalls: Mutex::new(stalls) }
     }
 
@@ -141,8 +143,8 @@ impl HostStalls {
     fn lock(&self) -> MutexGuard<'_, Stalls> {
         let mut stalls = self.stalls.lock().unwrap_or_else(PoisonError::into_inner);
         while let Ok(Stall { began, ended, waited }) = stalls.sent.try_recv() {
-            let waited = self.kernel_counts.then_some(waited);
-            stalls.add(Kept { began, ended, waited, is_told: false });
+            let (counted, waited) = if self.kernel_counts { (ended - began, waited) } else { Default::default() };
+            stalls.add(Kept { began, ended, counted, waited, is_told: false });
         }
         stalls
     }
@@ -165,8 +167,8 @@ impl HostStalls {
         if stalls.told_at.is_some_and(|at| now - at < TELL_EVERY) {
             return None;
         }
-        // Each thread notices a stall by itself, and a part of it.
-        let is_due = |kept: &Kept| !kept.is_told && now - kept.ended >= BEAT;
+        // Each thread notices a stall by itself, and a part of it. Threads that stall in turn may do so without end.
+        let is_due = |kept: &Kept| !kept.is_told && (now - kept.ended >= BEAT || now - kept.began >= TELL_EVERY);
         let first = stalls.kept.iter().find(|kept| is_due(kept))?.began;
         let last = stalls.kept.iter().rev().find(|kept| is_due(kept))?.ended;
         let sum = Sum::of(stalls.kept.iter().filter(|kept| is_due(kept)));
@@ -220,7 +222,8 @@ impl Stalls {
             let overlaps = kept.began <= stall.ended && stall.began <= kept.ended;
             if overlaps {
                 (stall.began, stall.ended) = (stall.began.min(kept.began), stall.ended.max(kept.ended));
-                stall.waited = stall.waited.max(kept.waited);
+                stall.counted += kept.counted;
+                stall.waited += kept.waited;
                 // What is added may be an event's worth.
                 stall.is_told |= kept.is_told && stall.time() < kept.time() + TOLD;
             }
@@ -241,7 +244,8 @@ impl Stalls {
         let due = last + BEAT + processor_time.saturating_sub(had_run);
         if now > due + TOLD {
             self.of_control = Some((due, now));
-            self.add(Kept { began: due, ended: now, waited: None, is_told: false });
+            let (counted, waited) = Default::default();
+            self.add(Kept { began: due, ended: now, counted, waited, is_told: false });
         }
     }
 }
@@ -354,9 +358,28 @@ mod tests {
         assert!(test.untold(2000).unwrap().contains(": it waited for a processor;"));
         test.add(5000, 5700);
         assert!(test.stalls.starved(test.at(6000)).unwrap().ends_with("virtual machine)"), "most of the time");
+        for (began, ended) in [(10_000, 10_800), (10_700, 11_500), (11_400, 12_200)] {
+            test.add_waiting(began, ended, 790);
+        }
+        assert!(test.untold(22_000).unwrap().contains(": it waited for a processor;"), "one thread after the other");
+        (60..70).for_each(|half| test.stalls.beat(test.at(500 * half), Duration::ZERO));
+        test.stalls.beat(test.at(38_000), Duration::ZERO);
+        test.add_waiting(37_000, 37_300, 290);
+        let text = test.untold(39_000).unwrap();
+        assert!(text.contains(": it waited for a processor;"), "the control thread knows of no wait: {text}");
         let unknown = Test { stalls: HostStalls { kernel_counts: false, ..HostStalls::new() }, ..test };
         unknown.add(0, 800);
         assert!(unknown.untold(2000).unwrap().contains(": it was stopped, or had no processor;"));
+    }
+
+    #[test]
+    fn stalls_of_threads_in_turn_are_told_although_they_never_end() {
+        let test = Test::new();
+        let told = (0..30).filter(|second| {
+            test.add(1000 * second, 1000 * second + 1100);
+            test.untold(1000 * second + 1100).is_some()
+        });
+        assert_eq!(told.collect::<Vec<_>>(), [9, 19, 29]);
     }
 
     #[test]

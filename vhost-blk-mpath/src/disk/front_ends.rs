@@ -24,8 +24,12 @@ const REMEDY: &str = "if no `front-end lost` in the events and no line in QEMU's
 /// A front-end that waits until the connected one has left.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WaitingFrontEnd {
+    /// Tells it from others.
+    pub(crate) number: u64,
     /// Its process, if that is known.
     pub(crate) pid: Option<u32>,
+    /// The connected one has hung up, and its requests have not ended.
+    pub(crate) is_draining: bool,
 }
 
 /// The front-ends of a disk, by what they did.
@@ -39,8 +43,8 @@ pub(crate) struct FrontEnds {
     connected: Option<FrontEndProcess>,
     /// The name of its program was looked up.
     has_program: bool,
-    /// The process of a front-end that waits for the connected one, and how often in a row it was seen to wait.
-    waiting: Option<(Option<FrontEndProcess>, u32)>,
+    /// The front-end that waits for the connected one, its process, and how often in a row it was seen to wait.
+    waiting: Option<(WaitingFrontEnd, Option<FrontEndProcess>, u32)>,
 }
 
 impl FrontEnds {
@@ -76,19 +80,26 @@ impl FrontEnds {
         self.connected.clone()
     }
 
-    /// Another front-end was seen to wait, or none. Returns what to report, once while one waits.
+    /// Another front-end was seen to wait, or none. Returns what to report, once for each that waits.
     pub(crate) fn saw_waiting(&mut self, waiting: Option<WaitingFrontEnd>) -> Option<String> {
-        let before = self.waiting.take().map_or(0, |(_, looks)| looks);
-        let process = |pid| FrontEndProcess { pid, program: program(pid) };
-        self.waiting = waiting.map(|of| (of.pid.map(process), before.saturating_add(1)));
-        if before + 1 == LOOKS { self.waiting() } else { None }
+        let before = self.waiting.take();
+        let WaitingFrontEnd { number, pid, .. } = waiting?;
+        let looks = before.filter(|(of, ..)| of.number == number).map_or(0, |(.., looks)| looks) + 1;
+        let process = pid.map(|pid| FrontEndProcess { pid, program: program(pid) });
+        self.waiting = Some((waiting?, process, looks.min(LOOKS + 1)));
+        if looks == LOOKS { self.waiting() } else { None }
     }
 
     /// That a front-end waits, and for whom.
     pub(crate) fn waiting(&mut self) -> Option<String> {
-        let (waiting, _) = self.waiting.clone().filter(|(_, looks)| *looks >= LOOKS)?;
+        let (of, waiting, _) = self.waiting.clone().filter(|(.., looks)| *looks >= LOOKS)?;
         let named = |process: Option<FrontEndProcess>, else_: &str| process.map_or(else_.into(), |of| of.to_string());
         let (waiting, connected) = (named(waiting, "a front-end"), named(self.process(), "the connected one"));
+        if of.is_draining {
+            return Some(format!(
+                "{waiting} waits on the socket until the requests of {connected}, which has left, have ended"
+            ));
+        }
         Some(format!(
             "{waiting} waits on the socket until {connected} has left, because a disk serves one front-end at a time; end the one that \
              is not meant to have the disk"
@@ -146,22 +157,30 @@ mod tests {
         let mut front_ends = FrontEnds::default();
         // No process has such a number.
         let (connected, other) = (u32::MAX, u32::MAX - 1);
-        let waits = |pid| Some(WaitingFrontEnd { pid });
+        let waits = |number, pid| Some(WaitingFrontEnd { number, pid, is_draining: false });
         front_ends.came(Some(connected), 0);
         assert_eq!(front_ends.process().map(|process| process.pid), Some(connected));
-        for _ in 0..2 {
-            assert_eq!(front_ends.saw_waiting(waits(Some(other))), None, "it may only try the socket");
-            let told = front_ends.saw_waiting(waits(Some(other))).unwrap();
+        // The second one takes the place of the first one at once.
+        for number in 1..=2 {
+            assert_eq!(front_ends.saw_waiting(waits(number, Some(other))), None, "it may only try the socket");
+            let told = front_ends.saw_waiting(waits(number, Some(other))).unwrap();
             let expected = format!("process {other} waits on the socket until process {connected} has left, because");
             assert!(told.starts_with(&expected), "{told}");
-            assert_eq!((front_ends.saw_waiting(waits(Some(other))), front_ends.waiting()), (None, Some(told)));
-            assert_eq!((front_ends.saw_waiting(None), front_ends.waiting()), (None, None), "it has gone");
+            assert_eq!(front_ends.saw_waiting(waits(number, Some(other))), None);
+            assert_eq!(front_ends.waiting(), Some(told));
         }
-        front_ends.saw_waiting(waits(None));
+        let draining = Some(WaitingFrontEnd { number: 2, pid: None, is_draining: true });
+        assert_eq!(front_ends.saw_waiting(draining), None);
+        let text = format!(
+            "a front-end waits on the socket until the requests of process {connected}, which has left, have ended"
+        );
+        assert_eq!(front_ends.waiting(), Some(text));
+        assert_eq!((front_ends.saw_waiting(None), front_ends.waiting()), (None, None), "it has gone");
+        front_ends.saw_waiting(waits(3, None));
         front_ends.left(1, Instant::now());
         front_ends.came(None, 1);
-        assert_eq!((front_ends.process(), front_ends.saw_waiting(waits(None))), (None, None), "another one waits");
-        let told = front_ends.saw_waiting(waits(None)).unwrap();
+        assert_eq!((front_ends.process(), front_ends.saw_waiting(waits(3, None))), (None, None), "another one waits");
+        let told = front_ends.saw_waiting(waits(3, None)).unwrap();
         assert!(told.starts_with("a front-end waits on the socket until the connected one has left"), "{told}");
     }
 }

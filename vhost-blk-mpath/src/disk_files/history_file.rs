@@ -6,13 +6,12 @@
 //!
 //! Nothing in the file decides about data, and a minute is not synced: a crash of the host costs the last minutes.
 
-use std::fs::File;
+use std::fs::{File, rename};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 
 use mpath_api::types::HistoryMinute;
-use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::disk_files::file::{open, remove, replace_with, with_suffix};
 
@@ -98,13 +97,9 @@ impl HistoryFile {
     /// The minutes that began from `from` until `until`, the oldest first: at most `most`, the latest. Blocks.
     pub(crate) fn read(&self, from: &str, until: &str, most: usize) -> Result<Vec<HistoryMinute>, HistoryFileError> {
         let _used = self.state.read().unwrap_or_else(PoisonError::into_inner);
-        let mut file = match open(&self.path, File::options().read(true)) {
-            Err(missing) if missing.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            file => file?,
-        };
-        if !has_version(&mut file)? {
-            return Ok(Vec::new());
-        }
+        // After a roll-back, the history of this version is still set aside until a minute is added.
+        let own = open_own(&self.path)?.map_or_else(|| open_own(&self.old()), |file| Ok(Some(file)));
+        let Some(mut file) = own? else { return Ok(Vec::new()) };
         let mut frames = read_frames(&mut file)?;
         let frames = frames.split_mut(|byte| *byte == 0).filter(|frame| !frame.is_empty());
         let minutes = frames.filter_map(|frame| postcard::from_bytes_cobs::<HistoryMinute>(frame).ok());
@@ -127,14 +122,13 @@ impl HistoryFile {
     /// Puts the history of another version next to the file, for that version. Takes a history of this version from there, which that
     /// version has put there: this may be a roll-back.
     fn set_aside(&self) -> io::Result<()> {
-        let old = self.old();
-        let is_own = match open(&old, File::options().read(true)) {
-            Ok(mut file) => has_version(&mut file)?,
-            Err(missing) if missing.kind() == io::ErrorKind::NotFound => false,
-            Err(error) => return Err(error),
-        };
-        let flags = if is_own { RenameFlags::EXCHANGE } else { RenameFlags::empty() };
-        Ok(renameat_with(CWD, &self.path, CWD, &old, flags)?)
+        let (old, between) = (self.old(), with_suffix(&self.path, ".new"));
+        if open_own(&old)?.is_none() {
+            return rename(&self.path, old);
+        }
+        rename(&self.path, &between)?;
+        rename(&old, &self.path)?;
+        rename(between, old)
     }
 
     /// The history of another version.
@@ -164,6 +158,15 @@ fn has_version(file: &mut File) -> io::Result<bool> {
     file.seek(SeekFrom::Start(0))?;
     file.take(FIRST_LINE.len() as u64).read_to_end(&mut line)?;
     Ok(line == FIRST_LINE)
+}
+
+/// A history of this version, with the next read after the first line. `None` if there is none.
+fn open_own(path: &Path) -> io::Result<Option<File>> {
+    match open(path, File::options().read(true)) {
+        Ok(mut file) => Ok(has_version(&mut file)?.then_some(file)),
+        Err(missing) if missing.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 fn read_frames(file: &mut File) -> io::Result<Vec<u8>> {
@@ -276,7 +279,7 @@ mod tests {
         assert_eq!(all(&file), [minute(1), minute(2)]);
         for text in ["", "vhost-blk-mpath history 2\n\u{1}", "{"] {
             fs::write(file.path(), text).unwrap();
-            assert_eq!(all(&file), []);
+            assert_eq!(all(&file), [], "{text}");
             file.add(&minute(3), 1 << 20).unwrap();
             assert_eq!(all(&file), [minute(3)], "{text}");
             assert_eq!(fs::read_to_string(file.old()).unwrap_or_default(), text);
@@ -293,6 +296,7 @@ mod tests {
         let next = "vhost-blk-mpath history 2\n\u{1}";
         fs::write(file.old(), own).unwrap();
         fs::write(file.path(), next).unwrap();
+        assert_eq!(all(&file), [minute(1)]);
         file.add(&minute(2), 1 << 20).unwrap();
         assert_eq!(all(&file), [minute(1), minute(2)]);
         assert_eq!(fs::read_to_string(file.old()).unwrap(), next);

@@ -122,15 +122,13 @@ fn describe(subsystem: &Subsystem, stats: &MinuteStats, began: SystemTime) -> Ve
     let host_stalled_ms = stats.stalled.as_millis() as u64;
     let us = |slow: &mpath_core::SlowRequest| slow.total.as_micros() as u64;
     let slowest_us = stats.disks.iter().filter_map(|of| of.slowest.as_ref().map(us)).max().unwrap_or(u64::MAX);
+    // A flush ends after the answer of its last path, maybe in the next minute.
+    let bounded = |io: ClassFigures| ClassFigures { other: io.other, ..io.at_most(slowest_us) };
     let paths: Vec<_> = {
         let state = subsystem.state();
         let of_path = |minute: &mpath_core::PathMinute| {
             let address = state.path(minute.path)?.address.to_string();
-            Some(PathMinute {
-                index: minute.path.0,
-                address,
-                io: ClassFigures::from(&minute.latencies).at_most(slowest_us),
-            })
+            Some(PathMinute { index: minute.path.0, address, io: bounded((&minute.latencies).into()) })
         };
         stats.paths.iter().filter_map(of_path).collect()
     };

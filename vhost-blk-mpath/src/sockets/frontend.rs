@@ -3,7 +3,6 @@
 //!
 //! The vhost-user side of one disk: its socket, and its virtqueues on their way to the I/O threads.
 
-use std::io;
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -11,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+use std::{io, iter};
 
 use mpath_api::types::EventKind;
 use mpath_api_server::socket::{ListeningSocket, accept, peer_pid};
@@ -109,8 +109,10 @@ struct Shared {
 struct Connections {
     /// The one being served, to hang up on it.
     served: Option<UnixStream>,
-    /// One that waits until the other one has left. There is none while none is served.
-    waiting: Option<UnixStream>,
+    /// One that waits until the other one has left, and its number. It is served next.
+    waiting: Option<(UnixStream, u64)>,
+    /// The front-ends that have waited so far.
+    waited: u64,
 }
 
 impl FrontendThread {
@@ -156,19 +158,24 @@ impl FrontendThread {
     }
 
     /// The front-end that waits until the connected one has left. Takes it from the backlog of the socket, which does not say which
-    /// clients have gone. `None`, too, while the connected one has hung up and its virtqueues drain: it leaves by itself.
+    /// clients have gone.
     pub(crate) fn waiting(&self) -> Option<WaitingFrontEnd> {
         // The thread serves the next front-end under this lock.
         let mut connections = self.shared.connections();
-        if connections.served.as_ref().is_none_or(has_hung_up) || self.shared.is_ending() {
+        let is_draining = has_hung_up(connections.served.as_ref()?);
+        if self.shared.is_ending() {
             return None;
         }
-        connections.waiting.take_if(|waiting| has_hung_up(waiting));
+        connections.waiting.take_if(|(waiting, _)| has_hung_up(waiting));
         if connections.waiting.is_none() {
             let listener = self.listening()?.listener().ok()?;
-            connections.waiting = accept(&listener).ok()?.filter(|stream| !has_hung_up(stream));
+            // The backlog is bounded.
+            let stream = iter::from_fn(|| accept(&listener).ok()?).find(|stream| !has_hung_up(stream))?;
+            connections.waited += 1;
+            connections.waiting = Some((stream, connections.waited));
         }
-        connections.waiting.as_ref().map(|waiting| WaitingFrontEnd { pid: peer_pid(waiting) })
+        let (stream, number) = connections.waiting.as_ref()?;
+        Some(WaitingFrontEnd { number: *number, pid: peer_pid(stream), is_draining })
     }
 
     /// Stops all these threads from serving new front-ends. If one is connected, fails with the thread's index and
@@ -192,7 +199,8 @@ impl FrontendThread {
     ///
     /// Listening sockets that the daemon created are closed first. A front-end reconnects at once when it is hung up on. In the backlog of a
     /// socket about to close it would wait for as long as the virtqueues drain, and QEMU would stand still with its
-    /// guest and monitor. In an upgrade it does wait: the new process has the socket too, and serves it afterwards.
+    /// guest and monitor. In an upgrade it does wait: the new process has the socket too, and serves it afterwards. A front-end that
+    /// was [waiting](Self::waiting) for another one is hung up on in any case.
     pub(crate) fn shutdown(threads: Vec<Self>) {
         for Self { shared, .. } in &threads {
             shared.ending.store(true, Ordering::SeqCst);
@@ -260,7 +268,7 @@ impl Shared {
     fn accept(&self, disk: &ServedDisk) {
         loop {
             let waited = self.connections().waiting.take();
-            if let Some(stream) = waited.filter(|_| !self.is_ending()) {
+            if let Some((stream, _)) = waited.filter(|_| !self.is_ending()) {
                 self.serve(disk, stream);
                 continue;
             }

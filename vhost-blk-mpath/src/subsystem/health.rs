@@ -171,15 +171,17 @@ impl Subsystem {
 }
 
 /// Why a disk has too few paths: `left` are those that are not being removed, and `most` those that it has had.
-fn too_few(wanted: MinPaths, usable: u32, (left, most): (u32, u32), dropped: Option<&DroppedPath>) -> String {
-    let cause = dropped.map_or("others are gone".into(), |DroppedPath { address, at, by_discovery }| {
+fn too_few(wanted: MinPaths, usable: u32, (left, most): (u32, u32), dropped: &[DroppedPath]) -> String {
+    let cause = |DroppedPath { address, at, by_discovery }: &DroppedPath| {
         let by = if *by_discovery { "discovery" } else { "a reload" };
         format!("{by} dropped {address} at {}", utc(*at))
-    });
+    };
+    let causes: Vec<_> = dropped.iter().map(cause).collect();
+    let causes = if causes.is_empty() { "others are gone".into() } else { causes.join(", ") };
     match wanted {
         MinPaths::Count(wanted) => format!("usable paths: {usable}, fewer than min-paths ({wanted})"),
         MinPaths::Auto => {
-            format!("{left} of {most} paths are left: {cause}; if that is meant, set `min-paths` to {left}")
+            format!("{left} of {most} paths are left: {causes}; if that is meant, set `min-paths` to {left}")
         }
     }
 }
@@ -235,7 +237,9 @@ mod tests {
     fn a_disk_is_to_have_its_paths() {
         let address = "tcp://192.0.2.1:4420".parse().unwrap();
         let dropped = DroppedPath { address, at: SystemTime::UNIX_EPOCH, by_discovery: true };
-        let too_few = |wanted: &str, usable, counts| too_few(wanted.parse().unwrap(), usable, counts, Some(&dropped));
+        let too_few = |wanted: &str, usable, counts| {
+            too_few(wanted.parse().unwrap(), usable, counts, std::slice::from_ref(&dropped))
+        };
         assert_eq!(
             too_few("auto", 2, (2, 4)),
             "2 of 4 paths are left: discovery dropped tcp://192.0.2.1:4420 at 1970-01-01T00:00:00.000Z; if that is meant, set \

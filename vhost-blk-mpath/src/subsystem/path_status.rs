@@ -30,13 +30,16 @@ pub(crate) struct State {
     pub(crate) was_live: bool,
     /// The most paths that there have been at a time, less those that an operator has removed since.
     most_paths: u32,
-    /// The last path that a reload or discovery has dropped.
-    dropped: Option<DroppedPath>,
+    /// Paths that a reload or discovery has dropped and that have not come back: the latest.
+    dropped: Vec<DroppedPath>,
     /// Addresses of paths that the operator has removed. Discovery takes them from here.
     pub(crate) removed_by_operator: HashSet<PathAddress>,
     /// By path.
     slots: [Slot; MAX_PATHS],
 }
+
+/// The most dropped paths that are remembered.
+const DROPPED_MAX: usize = 4;
 
 /// A path that no operator has removed.
 #[derive(Debug, Clone)]
@@ -307,7 +310,7 @@ impl State {
             changed: config.live().map(|_| BTreeMap::new()).collect(),
             was_live: false,
             most_paths: 0,
-            dropped: None,
+            dropped: Vec::new(),
             removed_by_operator: HashSet::new(),
             slots: std::array::from_fn(|_| Slot { path: None, epoch: Epoch(0) }),
         }
@@ -358,6 +361,7 @@ impl State {
 
     /// Adds a path in a free slot; `None` if there is none.
     pub(crate) fn insert(&mut self, address: PathAddress, origin: Origin) -> Option<&mut PathStatus> {
+        self.dropped.retain(|dropped| dropped.address != address);
         let (slot, id) = self.slots.iter_mut().zip(0..).find(|(slot, _)| slot.path.is_none())?;
         Some(slot.path.insert(PathStatus::new(PathId(id), address, origin)))
     }
@@ -392,12 +396,15 @@ impl State {
 
     /// A path is removed that no operator has removed.
     pub(crate) fn drop_path(&mut self, dropped: DroppedPath) {
-        self.dropped = Some(dropped);
+        if self.dropped.len() == DROPPED_MAX {
+            self.dropped.remove(0);
+        }
+        self.dropped.push(dropped);
     }
 
-    /// The last path that a reload or discovery has dropped.
-    pub(crate) fn dropped(&self) -> Option<&DroppedPath> {
-        self.dropped.as_ref()
+    /// The paths that a reload or discovery has dropped, the latest.
+    pub(crate) fn dropped(&self) -> &[DroppedPath] {
+        &self.dropped
     }
 
     /// Whether any path is live or may become live. True without paths, because one may be added.

@@ -37,6 +37,8 @@ struct FlushCommand {
     retries: u32,
     /// When the flush started.
     since: Instant,
+    /// The first success that proved nothing, because the ANA log was read.
+    unproven_since: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -196,6 +198,7 @@ impl Group {
                     state: FlushCommandState::Queued,
                     retries: 0,
                     since: now,
+                    unproven_since: None,
                 });
                 path.per_disk[disk].flushes.push_back(tag);
                 self.flushes.waiting |= id.bit();
@@ -414,7 +417,12 @@ impl Group {
                 self.refresh_eligible(now);
             }
             if !self.disks[disk.index()].unflushed.flushed(id, epoch, attempt.covers) {
-                if now < self.command(id, tag).since + UNUSABLE_MAX {
+                // As in `dispatch_flush_of`.
+                let optional =
+                    !self.disks[disk.index()].unflushed.is_after_crash() && self.command(id, tag).is_presumed;
+                if optional {
+                    self.end_flush_command(now, id, tag, Ok(()));
+                } else if now < *self.command(id, tag).unproven_since.get_or_insert(now) + UNUSABLE_MAX {
                     self.repeat_flush_command(now, id, tag, LOOK_AGAIN);
                 } else {
                     self.give_flush_command_up(now, id, tag);

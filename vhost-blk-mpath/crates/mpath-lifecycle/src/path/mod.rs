@@ -483,17 +483,22 @@ impl<E: std::error::Error> Path<E> {
         if matches!(error, PathError::Reset) {
             self.max_transfer_bytes = None;
         }
-        self.change_limit = match &error {
-            PathError::Controller(ControllerError::Namespace(NamespaceError::AnaTransition { after })) => {
-                Some((*after * 2).min(CHANGE_LIMIT_MAX))
-            }
-            _ => None,
-        };
+        self.change_limit = change_limit_after(&error);
         // The cause is known and over, so other disks need not wait for the reconnect delay.
         let at_once = matches!(error, PathError::Reset | PathError::Changed { .. });
         self.actions.push_back(Action::News(PathNews::Failed(error)));
         if !at_once {
             self.rest(now);
         }
+    }
+}
+
+/// How long the next association stays in the ANA state "change" that it begins with, if that state has ended this one.
+fn change_limit_after<E: std::error::Error>(error: &PathError<E>) -> Option<Duration> {
+    match error {
+        PathError::Controller(ControllerError::Namespace(NamespaceError::AnaTransition { after })) => {
+            Some((*after * 2).min(CHANGE_LIMIT_MAX))
+        }
+        _ => None,
     }
 }

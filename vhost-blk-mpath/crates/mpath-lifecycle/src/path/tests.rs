@@ -310,6 +310,20 @@ fn a_reset_drops_the_association_once_and_connects_at_once() {
 }
 
 #[test]
+fn each_association_that_ends_in_ana_change_doubles_the_time_of_the_next() {
+    let after = |secs| {
+        let stuck = NamespaceError::AnaTransition { after: Duration::from_secs(secs) };
+        change_limit_after::<Failed>(&PathError::Controller(stuck.into())).map(|limit| limit.as_secs())
+    };
+    assert_eq!([20, 40, 1280, 2560, 3600].map(after), [40, 80, 2560, 3600, 3600].map(Some));
+    assert_eq!(
+        change_limit_after::<Failed>(&PathError::Reset),
+        None,
+        "the state was left, or the operator wants to know"
+    );
+}
+
+#[test]
 fn reports_of_several_threads_are_passed_on_once() {
     let mut rig = Rig::live(settings(2));
     assert_eq!(rig.report(Report::Suspect), ["Suspect"]);

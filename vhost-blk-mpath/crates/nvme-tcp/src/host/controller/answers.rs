@@ -161,8 +161,10 @@ impl HostController {
         self.ana_reader = None;
         // A namespace that has moved since then is still lost.
         self.namespaces.note_losses(&log);
+        let twice = self.facts.anatt() * 2;
         let first = self.first_change_limit.filter(|_| self.live.is_none());
-        let limit = first.unwrap_or(self.facts.anatt() * 2);
+        let limit = first.map_or(twice, |first| first.max(twice));
+        self.reread_ana_at = now + twice;
         self.ana_update = Some(AnaUpdate { log, change: ChangeLimit { ends: now + limit, limit }, groups_known: 0 });
         self.next_ana_group()
     }

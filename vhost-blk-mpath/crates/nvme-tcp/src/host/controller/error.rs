@@ -103,7 +103,7 @@ pub enum NamespaceError {
         /// ANAGRPID.
         group: u32,
     },
-    /// The namespace stayed in ANA state "change" for twice ANATT.
+    /// The namespace stayed in ANA state "change" for twice ANATT, or for longer if an earlier association has ended for that.
     #[error("ANA state \"change\" for more than {after:?}")]
     AnaTransition {
         /// The time allowed.

@@ -73,6 +73,8 @@ pub struct HostController {
     namespaces: Namespaces,
     /// How long an ANA state "change" may last that the association begins with, if not for twice ANATT.
     first_change_limit: Option<Duration>,
+    /// When to read the ANA log again if a namespace is in the state "change" then. The notice of its end may be lost.
+    reread_ana_at: Instant,
     live: Option<Box<ControllerInfo>>,
     /// A Cross-Controller Reset is sent and not answered.
     is_reset_outstanding: bool,
@@ -119,6 +121,7 @@ impl HostController {
             ana_update: None,
             namespaces: Namespaces::default(),
             first_change_limit: None,
+            reread_ana_at: now,
             live: None,
             is_reset_outstanding: false,
             events: VecDeque::new(),
@@ -154,7 +157,8 @@ impl HostController {
     /// When [`handle_timeout`](Self::handle_timeout) is due.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {
-        self.session.next_timeout(self.namespaces.next_timeout())
+        let reread = self.namespaces.is_any_changing().then_some(self.reread_ana_at);
+        self.session.next_timeout(self.namespaces.next_timeout().into_iter().chain(reread).min())
     }
 
     /// Sends commands that are due, and fails if an answer is late. A call after the due time is fine.
@@ -262,6 +266,10 @@ impl HostController {
         self.session.check_step(now)?;
         if self.namespaces.expire(now) {
             self.report(Update::default())?;
+        }
+        if self.reread_ana_at <= now && self.namespaces.is_any_changing() {
+            self.reread_ana_at = now + self.facts.anatt() * 2;
+            self.reread_ana(now);
         }
         Ok(self.session.check_keep_alive(now)?)
     }

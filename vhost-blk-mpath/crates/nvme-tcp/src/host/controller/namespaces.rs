@@ -107,6 +107,11 @@ impl Namespaces {
         }
     }
 
+    /// Whether a namespace is in the state "change", and may be for longer.
+    pub(super) fn is_any_changing(&self) -> bool {
+        self.0.iter().any(|entry| entry.change.is_some())
+    }
+
     /// The earliest time at which the state "change" of a namespace has lasted too long.
     pub(super) fn next_timeout(&self) -> Option<Instant> {
         self.0.iter().filter_map(|entry| entry.change).map(|change| change.ends).min()

@@ -104,7 +104,17 @@ fn an_association_may_begin_with_a_longer_limit_of_the_ana_state_change() {
     admin.host.limit_first_change(Duration::from_secs(40));
     admin.live();
     admin.pass(Duration::from_secs(38)).unwrap();
+    assert_eq!((admin.event(), admin.event()), (Some(ana_changed(AnaState::Change)), None), "read again after 20 s");
     assert_eq!(admin.failure(), NamespaceError::AnaTransition { after: Duration::from_secs(40) }.into());
+    // A controller may not tell of the end of the state.
+    let mut admin = Admin::with(config(), |target| target.ana.groups[0].state = AnaState::Change);
+    admin.host.limit_first_change(Duration::from_secs(1000));
+    admin.live();
+    admin.pass(Duration::from_secs(30)).unwrap();
+    admin.target.ana.groups[0].state = AnaState::Optimized;
+    admin.pass(Duration::from_secs(20)).unwrap();
+    let events: Vec<_> = std::iter::from_fn(|| admin.event()).collect();
+    assert_eq!(events.last(), Some(&ana_changed(AnaState::Optimized)), "the log is read every 20 s");
     // A change that begins later is another one.
     let mut admin = Admin::with(config(), |_| {});
     admin.host.limit_first_change(Duration::from_secs(40));
