@@ -77,6 +77,12 @@ struct Kept {
 }
 
 impl Kept {
+    /// The stall of one thread, with its wait for a processor if that is known.
+    fn new(began: Instant, ended: Instant, waited: Option<Duration>) -> Self {
+        let counted = if waited.is_some() { ended - began } else { Duration::ZERO };
+        Self { began, ended, counted, waited: waited.unwrap_or_default(), is_told: false }
+    }
+
     fn time(&self) -> Duration {
         self.ended - self.began
     }
@@ -143,8 +149,7 @@ impl HostStalls {
     fn lock(&self) -> MutexGuard<'_, Stalls> {
         let mut stalls = self.stalls.lock().unwrap_or_else(PoisonError::into_inner);
         while let Ok(Stall { began, ended, waited }) = stalls.sent.try_recv() {
-            let (counted, waited) = if self.kernel_counts { (ended - began, waited) } else { Default::default() };
-            stalls.add(Kept { began, ended, counted, waited, is_told: false });
+            stalls.add(Kept::new(began, ended, self.kernel_counts.then_some(waited)));
         }
         stalls
     }
@@ -244,8 +249,7 @@ impl Stalls {
         let due = last + BEAT + processor_time.saturating_sub(had_run);
         if now > due + TOLD {
             self.of_control = Some((due, now));
-            let (counted, waited) = Default::default();
-            self.add(Kept { began: due, ended: now, counted, waited, is_told: false });
+            self.add(Kept::new(due, now, None));
         }
     }
 }

@@ -83,10 +83,10 @@ impl FrontEnds {
     /// Another front-end was seen to wait, or none. Returns what to report, once for each that waits.
     pub(crate) fn saw_waiting(&mut self, waiting: Option<WaitingFrontEnd>) -> Option<String> {
         let before = self.waiting.take();
-        let WaitingFrontEnd { number, pid, .. } = waiting?;
-        let looks = before.filter(|(of, ..)| of.number == number).map_or(0, |(.., looks)| looks) + 1;
-        let process = pid.map(|pid| FrontEndProcess { pid, program: program(pid) });
-        self.waiting = Some((waiting?, process, looks.min(LOOKS + 1)));
+        let waiting = waiting?;
+        let looks = before.filter(|(of, ..)| of.number == waiting.number).map_or(0, |(.., looks)| looks) + 1;
+        let process = waiting.pid.map(|pid| FrontEndProcess { pid, program: program(pid) });
+        self.waiting = Some((waiting, process, looks));
         if looks == LOOKS { self.waiting() } else { None }
     }
 

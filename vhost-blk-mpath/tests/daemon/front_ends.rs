@@ -10,7 +10,7 @@ use virtio_guest::features::{LOG_ALL, PROTOCOL_FEATURES};
 use vublk_bench::request::{Kind, Request, Status};
 
 use crate::guest::Guest;
-use crate::support::{Daemon, Disk, Link, Target, Verification, VerificationSetup, eventually, inject};
+use crate::support::{Daemon, Disk, Link, PATIENCE, Target, Verification, VerificationSetup, eventually, inject};
 
 const SLOTS: u16 = 16;
 /// The shortest time for which writes are held that a front-end leaves on silent paths. It is twice the keep-alive timeout of
@@ -104,6 +104,7 @@ fn a_front_end_that_waits_for_another_is_told_with_both_processes() {
     let next = UnixStream::connect(daemon.socket()).unwrap();
     eventually("it is told, too", || told().len() == 2);
     drop(first);
+    next.set_read_timeout(Some(PATIENCE)).unwrap();
     let next = Frontend::from_stream(next, 1);
     next.set_owner().unwrap();
     assert_ne!(next.get_features().unwrap() & PROTOCOL_FEATURES, 0);

@@ -279,8 +279,8 @@ impl Group {
     /// other.
     fn dispatch_flush_of(&mut self, now: Instant, id: PathId, disk: DiskId) -> Option<Action> {
         while let Some(&tag) = self.paths[id.index()].per_disk[disk.index()].flushes.front() {
-            let &mut FlushCommand { epoch, is_presumed, since, .. } = self.command(id, tag);
-            let lost = self.is_lost_meanwhile(id, tag);
+            let &mut FlushCommand { epoch, since, .. } = self.command(id, tag);
+            let (lost, optional) = (self.is_lost_meanwhile(id, tag), self.is_optional(id, tag));
             let path = &mut self.paths[id.index()];
             let unflushed = &self.disks[disk.index()].unflushed;
             let round = if unflushed.is_current(id, epoch) && !lost {
@@ -291,9 +291,6 @@ impl Group {
                 let usable = path.takes_requests(now, disk).is_ok();
                 let unusable_since = &mut path.per_disk[disk.index()].unusable_since;
                 if !usable {
-                    // Without a crash, a command to an association that is only presumed unflushed is optional: it
-                    // covers no write of this daemon.
-                    let optional = !unflushed.is_after_crash() && is_presumed;
                     // All flushes of this path and disk wait since the same time.
                     let give_up = since.max(*unusable_since.get_or_insert(now)) + UNUSABLE_MAX;
                     if now < give_up && !optional {
@@ -417,10 +414,7 @@ impl Group {
                 self.refresh_eligible(now);
             }
             if !self.disks[disk.index()].unflushed.flushed(id, epoch, attempt.covers) {
-                // As in `dispatch_flush_of`.
-                let optional =
-                    !self.disks[disk.index()].unflushed.is_after_crash() && self.command(id, tag).is_presumed;
-                if optional {
+                if self.is_optional(id, tag) && !self.is_lost_meanwhile(id, tag) {
                     self.end_flush_command(now, id, tag, Ok(()));
                 } else if now < *self.command(id, tag).unproven_since.get_or_insert(now) + UNUSABLE_MAX {
                     self.repeat_flush_command(now, id, tag, LOOK_AGAIN);
@@ -497,6 +491,12 @@ impl Group {
             self.command(id, tag).state = FlushCommandState::Backoff;
             self.timers.set(now, after, Due::RetryFlushCommand(id, tag));
         }
+    }
+
+    /// Whether the flush can do without this command. Without a crash, one to an association that is only presumed unflushed covers no
+    /// write of this daemon.
+    fn is_optional(&mut self, id: PathId, tag: Tag) -> bool {
+        self.command(id, tag).is_presumed && !self.disks[self.requests[tag].io.disk.index()].unflushed.is_after_crash()
     }
 
     /// Whether writes that a flush must cover on this path were lost after it began, even if the namespace has come

@@ -129,8 +129,8 @@ impl HostController {
         })
     }
 
-    /// Lets an ANA state "change" that the association begins with last for `limit`, not for twice ANATT: an earlier association has
-    /// ended for that state, and another one changes nothing.
+    /// Limits an ANA state "change" that the association begins with, if `limit` is more than twice ANATT. For an association after
+    /// one that has ended for that state.
     pub fn limit_first_change(&mut self, limit: Duration) {
         self.first_change_limit = Some(limit);
     }
