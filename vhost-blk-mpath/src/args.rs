@@ -193,7 +193,7 @@ mod tests {
              --shared-write-cache --drain-fence --mpath-window --discovery tcp://127.0.0.1 --discovery tcp://[::1]:8010 \
              --socket-mode 0660 --socket-owner qemu --socket-group 107 \
              --api /tmp/a --api-mode 0666 --api-owner 7 --api-group ops --api-read-only /tmp/r --api-read-only-mode 0444 \
-             --api-read-only-owner me --api-read-only-group 8 --metrics-address [::1]:9464 --io-threads 5 --history-size 9MiB --wait-for any \
+             --api-read-only-owner me --api-read-only-group 8 --metrics-address [::1]:9464 --io-threads 5 --io-thread-pool 7 --history-size 9MiB --wait-for any \
              --hostnqn nqn.host --hostid 6f2a1d0e-3c55-4f8e-9a41-0d8f5b6c7e21";
         let file = "
             api: /tmp/a
@@ -206,6 +206,7 @@ mod tests {
             api-read-only-group: 8
             metrics-address: '[::1]:9464'
             io-threads: 5
+            io-thread-pool: 7
             history-size: 9MiB
             wait-for: any
             hostnqn: nqn.host

@@ -13,7 +13,7 @@ use mpath_api_server::{AddPathError, Control, ControlError, DiskRef, PathRef};
 use mpath_config::{DiskConfig, LiveSettings, PathAddress, WaitFor, similar_name};
 use mpath_core::{DiskId, GroupStats, HedgeCounts, HostStats, OpClass, PathId, PathStats};
 use mpath_lifecycle::NamespaceStatus;
-use reactor::IoThreadHandle;
+use reactor::{IoThreadControl, IoThreadHandle};
 use tokio::sync::oneshot;
 
 use crate::configuration::Configuration;
@@ -21,7 +21,7 @@ use crate::configuration::reload::{ReloadBy, ReloadOptions, reload};
 use crate::diagnostics;
 use crate::disk::{Backing, Disk};
 use crate::events::utc;
-use crate::io_threads::statistics;
+use crate::io_threads::{host_stats, statistics};
 use crate::open_files;
 use crate::path::actions;
 use crate::service::Service;
@@ -128,6 +128,7 @@ impl Control for Daemon {
     async fn status(&self) -> Result<Status, ControlError> {
         let mut disks = Vec::new();
         let services = self.disks.services();
+        let hosts = host_stats(&self.disks.common.threads).await?;
         for service in &services {
             let subsystem = &service.subsystem;
             let stats = self.statistics(subsystem).await?;
@@ -137,7 +138,9 @@ impl Control for Daemon {
                 true => DiskState::Served,
                 false => DiskState::Starting,
             };
-            disks.extend(subsystem.disks.iter().map(|disk| describe(service, disk, state(disk), stats.as_ref())));
+            disks.extend(
+                subsystem.disks.iter().map(|disk| describe(service, disk, state(disk), stats.as_ref(), &hosts)),
+            );
         }
         Ok(Status {
             version: self.version().into(),
@@ -424,11 +427,12 @@ fn sharers(subsystem: &Subsystem, status: &PathStatus) -> Vec<PathSharer> {
 }
 
 /// An I/O thread as the API shows it.
-fn describe_thread(index: u16, thread: &IoThreadHandle, host: &HostStats) -> types::IoThread {
+fn describe_thread(thread: &IoThreadControl, host: &HostStats) -> types::IoThread {
     let times = thread.processor_times();
     let ms = |time: Duration| time.as_millis() as u64;
     types::IoThread {
-        thread: index,
+        thread: thread.number(),
+        polled_ms: ms(thread.polled()),
         ran_ms: times.map(|times| ms(times.ran)),
         processor_wait_ms: times.map(|times| ms(times.waited)),
         stalls: host.stalls,
@@ -438,7 +442,13 @@ fn describe_thread(index: u16, thread: &IoThreadHandle, host: &HostStats) -> typ
 }
 
 /// A disk as the API shows it.
-fn describe(service: &Service, disk: &Disk, disk_state: DiskState, stats: Option<&GroupStats>) -> types::Disk {
+fn describe(
+    service: &Service,
+    disk: &Disk,
+    disk_state: DiskState,
+    stats: Option<&GroupStats>,
+    hosts: &[HostStats],
+) -> types::Disk {
     let subsystem = &service.subsystem;
     let owner = owner(subsystem, disk);
     let flows = || stats.into_iter().flat_map(|stats| stats.scheduler.flows_of(disk.id));
@@ -453,8 +463,9 @@ fn describe(service: &Service, disk: &Disk, disk_state: DiskState, stats: Option
     let counted = stats.filter(|_| owner.is_none());
     let moved =
         |class| counted.map_or_else(MovedRequests::default, |stats| MovedRequests::of(&stats.failover_times, class));
-    let polled: Duration = subsystem.threads().iter().filter(|_| owner.is_none()).map(IoThreadHandle::polled).sum();
-    let io_threads = subsystem.threads().iter().zip(counted.map_or(&[][..], |stats| &stats.host)).zip(0..);
+    let parts = if owner.is_none() { subsystem.threads() } else { &[] };
+    let threads = parts.iter().map(IoThreadHandle::thread);
+    let io_threads = threads.map(|thread| describe_thread(thread, &hosts[usize::from(thread.number())]));
     let hedging = counted.map_or_else(HedgeCounts::default, |stats| stats.hedging);
     types::Disk {
         name: disk.name().into(),
@@ -488,8 +499,7 @@ fn describe(service: &Service, disk: &Disk, disk_state: DiskState, stats: Option
         fence_waits: stats
             .and_then(|stats| stats.fence_waits.get(usize::from(disk.id.0)).copied())
             .map_or_else(FenceWaits::default, FenceWaits::from),
-        polled_ms: polled.as_millis() as u64,
-        io_threads: io_threads.map(|((thread, host), index)| describe_thread(index, thread, host)).collect(),
+        io_threads: io_threads.collect(),
         guest: stats
             .and_then(|stats| stats.guests.get(usize::from(disk.id.0)))
             .map_or_else(GuestFigures::default, GuestFigures::from),

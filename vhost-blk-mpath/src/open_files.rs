@@ -23,7 +23,7 @@ const METRICS: u64 = 17;
 const DISK: u64 = 28;
 /// A virtqueue: the kick, call and error descriptors.
 const VIRTQUEUE: u64 = 3;
-/// An I/O thread: its ring, its wake-up, its processor time, and the count of runnable threads if it polls.
+/// An I/O thread: its ring, its wake-up, its processor time, and the count of runnable threads.
 const IO_THREAD: u64 = 4;
 /// A connection of a path, and an earlier one that still closes, which is open twice while it drains. A path has one to each I/O
 /// thread and one for the admin queue.
@@ -43,7 +43,8 @@ pub(crate) enum OpenFilesError {
     NotRaised { limit: u64, source: io::Error },
 }
 
-/// The number of open files that the daemon may need with these parts: [`of_listeners`], and [`of_disks`] for each set of paths.
+/// The number of open files that the daemon may need with these parts: [`of_listeners`], [`of_io_threads`], and [`of_disks`] for each
+/// set of paths.
 pub(crate) fn needed(parts: impl Iterator<Item = u64>) -> u64 {
     DAEMON + parts.sum::<u64>()
 }
@@ -61,7 +62,12 @@ pub(crate) fn of_disks(config: &DiskConfig, paths: usize, io_threads: u16) -> u6
     // Discovery may add paths at any time.
     let paths = if config.discovery.is_empty() { paths } else { MAX_PATHS } as u64;
     let discovery = CONNECTION * config.discovery.len() as u64;
-    disks + IO_THREAD * u64::from(io_threads) + paths * of_path(io_threads) + discovery
+    disks + paths * of_path(io_threads) + discovery
+}
+
+/// The number of open files that the I/O threads of the daemon may need.
+pub(crate) fn of_io_threads(count: u16) -> u64 {
+    IO_THREAD * u64::from(count)
 }
 
 /// The number of open files that one path may need.
@@ -99,9 +105,10 @@ mod tests {
     fn every_disk_path_thread_and_listener_counts() {
         let mut config = geometry::tests::config();
         let least = of_disks(&config, 1, 1);
-        assert_eq!(least, 28 + 3 * 64 + 4 + 6);
+        assert_eq!(least, 28 + 3 * 64 + 6);
         assert_eq!(of_disks(&config, 2, 1), least + of_path(1));
-        assert_eq!(of_disks(&config, 1, 2), least + 4 + 3);
+        assert_eq!(of_disks(&config, 1, 2), least + 3);
+        assert_eq!(of_io_threads(3), 3 * 4);
         assert_eq!(needed([least, least].into_iter()), 128 + 2 * least);
         config.discovery = vec!["tcp://127.0.0.1".parse().unwrap()];
         assert_eq!(of_disks(&config, 1, 1), least + 63 * 6 + 3);

@@ -7,9 +7,11 @@
 use std::convert::Infallible;
 use std::future::pending;
 use std::io;
+use std::num::NonZero;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use mpath_api::types::EventKind;
@@ -17,6 +19,7 @@ use mpath_api_server::socket::BindError;
 use mpath_api_server::{MetricsBindError, on_behalf_of};
 use mpath_config::{Config, ConflictError, DiskFlagsError, LoadError, WaitFor};
 use nvme_tcp::host::HostIdentity;
+use reactor::IoThreads;
 use sd_notify::NotifyState;
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
@@ -124,14 +127,15 @@ pub(crate) fn run(
     predecessor: Option<&mut Predecessor>,
 ) -> Result<(), RunError> {
     let io_threads = config.io_threads.get() as u16;
+    let thread_count = config.io_thread_count(thread::available_parallelism().map_or(1, NonZero::get));
     let open_files = config.disks.iter().map(|disk| open_files::of_disks(disk, disk.paths.len(), io_threads));
-    let open_files = open_files.chain([open_files::of_listeners(&config)]);
+    let open_files = open_files.chain([open_files::of_listeners(&config), open_files::of_io_threads(thread_count)]);
     // The runtime needs descriptors too.
     open_files::raise_limit(open_files::needed(open_files))?;
     // Without I/O threads no disk is ever served. An upgrade is refused even with --force: nobody would serve the guests.
-    reactor::rehearse_start()?;
+    let threads = Arc::new(IoThreads::start(thread_count)?);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let ended = runtime.block_on(serve(config, given, activation_sockets, predecessor));
+    let ended = runtime.block_on(serve(config, given, activation_sockets, predecessor, threads));
     // A file system that does not answer must not keep the daemon from ending.
     runtime.shutdown_timeout(BLOCKED_MAX);
     ended
@@ -142,6 +146,7 @@ async fn serve(
     given: Given,
     mut activation_sockets: ActivationSockets,
     predecessor: Option<&mut Predecessor>,
+    threads: Arc<IoThreads>,
 ) -> Result<(), RunError> {
     let started = Instant::now();
     let mut signals = EndSignals::new()?;
@@ -215,9 +220,14 @@ async fn serve(
         Some((by, message)) => on_behalf_of(by, async { events.record_of_daemon(EventKind::Upgraded, message) }).await,
         None => saved_events::record_restart(&events, VERSION),
     }
+    threads.report_stalls(|| {
+        let stalls = events.stalls.sender();
+        Box::new(move |stall| stalls.send(stall))
+    });
     let common = SharedContext {
         host,
         io_threads: config.io_threads.get() as u16,
+        threads,
         events: Arc::clone(&events),
         writers: Arc::default(),
     };

@@ -216,8 +216,13 @@ fn detail(disk: &Disk) -> String {
         let seconds = Duration::from_millis(total_ms).as_secs_f64();
         lines.push(("fences", format!("requests that waited: {ios}, {seconds:.1} s in total")));
     }
-    if disk.polled_ms > 0 {
-        let seconds = Duration::from_millis(disk.polled_ms).as_secs_f64();
+    if !disk.io_threads.is_empty() {
+        let numbers: Vec<_> = disk.io_threads.iter().map(|of| of.thread.to_string()).collect();
+        lines.push(("I/O threads", numbers.join(", ")));
+    }
+    let polled_ms: u64 = disk.io_threads.iter().map(|of| of.polled_ms).sum();
+    if polled_ms > 0 {
+        let seconds = Duration::from_millis(polled_ms).as_secs_f64();
         lines.push(("polling", format!("{seconds:.1} s of the I/O threads in total")));
     }
     lines.extend(disk.io_threads.iter().filter(|thread| thread.stalls > 0).map(|of| {

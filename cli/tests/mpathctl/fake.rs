@@ -145,7 +145,6 @@ impl Control for Fake {
             weight: of(name).weight,
             first_moved: if name == "disk0" { data::first_moved() } else { MovedRequests::default() },
             fence_waits: if name == "disk0" { FenceWaits { ios: 40, total_ms: 84_060 } } else { FenceWaits::default() },
-            polled_ms: if name == "disk0" { 1_700 } else { 0 },
             io_threads: if name == "disk0" { data::io_threads() } else { vec![] },
             guest: if name == "disk0" { data::guest() } else { GuestFigures::default() },
             hedge: hedges[usize::from(name == "disk1")],

@@ -3,9 +3,11 @@
 pub(crate) mod injection;
 pub(crate) mod reports;
 
+use std::sync::Arc;
+
 use mpath_api_server::ControlError;
-use mpath_core::GroupStats;
-use reactor::IoThreadHandle;
+use mpath_core::{GroupStats, HostStats};
+use reactor::{IoThreadControl, IoThreadHandle, IoThreads};
 use tokio::sync::oneshot;
 
 /// Resolves when the thread has carried out all earlier messages.
@@ -25,6 +27,20 @@ pub(crate) fn tell_threads(threads: &[IoThreadHandle], tell: impl Fn(&IoThreadHa
         barrier(thread)
     };
     threads.iter().map(one).collect()
+}
+
+/// What this host has cost each I/O thread.
+pub(crate) async fn host_stats(threads: &IoThreads) -> Result<Vec<HostStats>, ControlError> {
+    let ask = |thread: &Arc<IoThreadControl>| {
+        let (reply, wait) = oneshot::channel();
+        thread.host_stats(Box::new(move |stats| drop(reply.send(stats))));
+        wait
+    };
+    let mut all = Vec::new();
+    for wait in threads.all().iter().map(ask).collect::<Vec<_>>() {
+        all.push(wait.await.map_err(|_| ControlError::Ending)?);
+    }
+    Ok(all)
 }
 
 /// The statistics of a subsystem, summed over its threads; `None` while it has no threads.

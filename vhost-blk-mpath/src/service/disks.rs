@@ -193,7 +193,8 @@ impl Disks {
             open_files::of_disks(&subsystem.config, paths, self.common.io_threads)
         };
         let listeners = open_files::of_listeners(&self.daemon);
-        let parts = self.subsystems().into_iter().map(of_disks).chain([listeners]);
+        let threads = open_files::of_io_threads(self.common.threads.all().len() as u16);
+        let parts = self.subsystems().into_iter().map(of_disks).chain([listeners, threads]);
         open_files::check(open_files::needed(parts) + more)
     }
 

@@ -231,7 +231,7 @@ mod tests {
         let subsystem = &service.subsystem;
         let association = RecordedAssociation { path: "tcp://127.0.0.1:4420".into(), cntlid: 7, fence_ms: 5_000 };
         subsystem.records.add(PathId(0), Epoch(1), association).await.unwrap();
-        assert!(subsystem.admit(&geometry::tests::controller()).unwrap()[0].is_ok());
+        assert!(subsystem.admit(&geometry::tests::controller())[0].is_ok());
         let named = || fs::read_to_string(subsystem.records.file(0)).unwrap().contains("nqn.example");
         assert!(!named());
         service.open_known(&disks).await.unwrap();
@@ -264,7 +264,7 @@ mod tests {
         spawn_blocking(move || freed.recv());
         let mut opening = pin!(service.open_known(&disks));
         begin(&mut opening).await;
-        assert!(subsystem.admit(&controller(2000)).unwrap()[0].is_ok());
+        assert!(subsystem.admit(&controller(2000))[0].is_ok());
         drop(free);
         opening.await.unwrap();
         let disk = &subsystem.disks[0];
@@ -282,7 +282,7 @@ mod tests {
         let (service, disks) = service(&socket, Some(&killed));
         let subsystem = &service.subsystem;
         let (disk, tried, untried) = (&subsystem.disks[0], add_path(subsystem), add_path(subsystem));
-        assert!(subsystem.admit(&controller(1000)).unwrap()[0].is_ok());
+        assert!(subsystem.admit(&controller(1000))[0].is_ok());
         found(subsystem, tried, 1000);
         service.open_known(&disks).await.unwrap();
         let busy = subsystem.stepping.lock().await;
@@ -310,7 +310,7 @@ mod tests {
         let (service, disks) = service(&socket, None);
         let subsystem = &service.subsystem;
         let (disk, path) = (&subsystem.disks[0], add_path(subsystem));
-        assert!(subsystem.admit(&controller(1000)).unwrap()[0].is_ok());
+        assert!(subsystem.admit(&controller(1000))[0].is_ok());
         // The disk grows between the two attempts.
         found(subsystem, path, 2000);
         let busy = subsystem.stepping.lock().await;
@@ -343,7 +343,7 @@ mod tests {
             let (service, disks) = service(&socket, None);
             let subsystem = &service.subsystem;
             let (disk, large, small) = (&subsystem.disks[0], add_path(subsystem), add_path(subsystem));
-            assert!(subsystem.admit(&controller(1000)).unwrap()[0].is_ok());
+            assert!(subsystem.admit(&controller(1000))[0].is_ok());
             found(subsystem, large, 2000);
             found(subsystem, small, 1000);
             disks.keep(Arc::clone(&service));
@@ -360,7 +360,7 @@ mod tests {
         let (_place, socket) = place();
         let (service, disks) = service(&socket, None);
         let subsystem = &service.subsystem;
-        assert!(subsystem.admit(&controller(1000)).unwrap()[0].is_ok());
+        assert!(subsystem.admit(&controller(1000))[0].is_ok());
         service.open_known(&disks).await.unwrap();
         let saved = || fs::read_to_string(subsystem.records.shown(0).path()).unwrap();
         let before = saved();

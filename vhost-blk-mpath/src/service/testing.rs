@@ -6,12 +6,10 @@ use std::sync::{Arc, Mutex};
 
 use mpath_config::Config;
 use mpath_lifecycle::InheritedFence;
-use nvme_tcp::host::HostIdentity;
 use tokio::sync::watch;
 
 use crate::disk::geometry;
 use crate::disk_files::fence_record::FenceRecords;
-use crate::events::EventLog;
 use crate::service::Service;
 use crate::service::disks::Disks;
 use crate::subsystem::Subsystem;
@@ -19,8 +17,7 @@ use crate::subsystem::shared_context::SharedContext;
 
 /// The service of a disk with its files next to `socket`, and the disks of its daemon, without that disk.
 pub(crate) fn service(socket: &Path, inherited: Option<&InheritedFence>) -> (Arc<Service>, Arc<Disks>) {
-    let host = HostIdentity { hostnqn: "nqn.2014-08.org.example:host".parse().unwrap(), hostid: [1; 16] };
-    let common = SharedContext { host, io_threads: 1, events: Arc::new(EventLog::new()), writers: Arc::default() };
+    let common = SharedContext::of_test(1);
     let (ends, ending) = watch::channel(false);
     let records = FenceRecords::open([socket].into_iter()).unwrap().0;
     let subsystem = Subsystem::new(geometry::tests::config(), &common, records, inherited, ending);

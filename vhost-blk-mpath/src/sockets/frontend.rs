@@ -351,13 +351,11 @@ mod tests {
     use std::time::Instant;
 
     use mpath_api::types::Origin;
-    use nvme_tcp::host::HostIdentity;
     use tokio::sync::watch;
 
     use super::*;
     use crate::disk::geometry;
     use crate::disk_files::fence_record::FenceRecords;
-    use crate::events::EventLog;
     use crate::subsystem::shared_context::SharedContext;
 
     /// Blocks the I/O threads so that the disk cannot settle.
@@ -365,12 +363,11 @@ mod tests {
     fn many_front_ends_during_writes_in_doubt_cause_one_suspension() {
         let place = tempfile::tempdir().unwrap();
         let (records, _) = FenceRecords::open([place.path().join("socket").as_path()].into_iter()).unwrap();
-        let host = HostIdentity { hostnqn: "nqn.2014-08.org.example:host".parse().unwrap(), hostid: [1; 16] };
-        let common = SharedContext { host, io_threads: 2, events: Arc::new(EventLog::new()), writers: Arc::default() };
+        let common = SharedContext::of_test(2);
         let (_shutdown, ends) = watch::channel(false);
         let subsystem = Arc::new(Subsystem::new(geometry::tests::config(), &common, records, None, ends));
         subsystem.state().insert("tcp://127.0.0.1:1".parse().unwrap(), Origin::Operator);
-        assert!(subsystem.admit(&geometry::tests::controller()).unwrap()[0].is_ok());
+        assert!(subsystem.admit(&geometry::tests::controller())[0].is_ok());
         let served = ServedDisk { subsystem: Arc::clone(&subsystem), id: DiskId(0) };
         let eventfd = || eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         let (wake, opened) = (eventfd(), eventfd());

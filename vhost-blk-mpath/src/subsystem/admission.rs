@@ -30,15 +30,15 @@ const OWN_CACHES: &str = "the controller has a volatile write cache, and `shared
 impl Subsystem {
     /// Admits a path for each disk whose namespace it leads to. The first path of a disk decides which namespace that
     /// is. The first admitted path of all starts the I/O threads.
-    pub(crate) fn admit(&self, info: &ControllerInfo) -> Result<Admissions<HostError>, HostError> {
+    pub(crate) fn admit(&self, info: &ControllerInfo) -> Admissions<HostError> {
         let _one_at_a_time = self.admission.lock().unwrap_or_else(PoisonError::into_inner);
         let found = self.disks.iter().zip(&info.namespaces);
         let admitted: Vec<_> = found.map(|(disk, found)| self.admit_disk(disk, info, found)).collect();
         if admitted.iter().any(Result::is_ok) && self.threads.get().is_none() {
-            self.start_threads()?;
+            self.start_threads();
         }
         self.add_disks();
-        Ok(admitted)
+        admitted
     }
 
     /// Tells the I/O threads of all known disks.
@@ -115,11 +115,8 @@ impl Subsystem {
         if self.disks.iter().all(|disk| disk.backing().is_none()) {
             return;
         }
-        match self.start_threads() {
-            Ok(()) => self.add_disks(),
-            // The first path fails for the same reason, and reports it.
-            Err(error) => tracing::warn!(disk = self.name(), %error, "front-ends wait: no I/O threads"),
-        }
+        self.start_threads();
+        self.add_disks();
     }
 
     fn restore_disk(&self, disk: &Disk) {
@@ -227,7 +224,7 @@ mod tests {
         };
         assert_eq!(told().len(), 0);
         for _ in 0..3 {
-            assert!(service.subsystem.admit(&geometry::tests::controller()).unwrap()[0].is_ok());
+            assert!(service.subsystem.admit(&geometry::tests::controller())[0].is_ok());
         }
         let told = told();
         assert!(told.len() == 1 && told[0].message.contains("set `shared-write-cache: true`"), "{told:?}");

@@ -23,6 +23,4 @@ pub(crate) enum HostError {
     Geometry(#[from] GeometryError),
     #[error(transparent)]
     Refused(#[from] RefusedNamespace),
-    #[error(transparent)]
-    Start(#[from] reactor::StartError),
 }

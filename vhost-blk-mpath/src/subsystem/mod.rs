@@ -31,7 +31,7 @@ use mpath_lifecycle::{
 };
 use nvme_tcp::host::{ControllerConfig, ControllerInfo, HostIdentity};
 use nvme_tcp::wire::Digests;
-use reactor::{CloseMode, DiskQueues, IoThreadConfig, IoThreadHandle, StartError};
+use reactor::{CloseMode, DiskQueues, IoThreadHandle, IoThreads, PathSetPart};
 use tokio::sync::{Mutex as AsyncMutex, Notify, watch};
 
 use crate::disk::settings::DiskSettings;
@@ -58,12 +58,14 @@ pub(crate) struct Subsystem {
     /// The fences of its lost associations.
     pub(crate) fences: SharedFences,
     io_threads: u16,
+    /// All I/O threads of the daemon.
+    all_threads: Arc<IoThreads>,
     pub(crate) reports: Arc<Reports>,
     /// True once the subsystem ends.
     pub(crate) shutdown: watch::Receiver<bool>,
     /// The I/O threads of virtqueues.
     virtqueues: Mutex<VirtqueueThreads>,
-    /// Started by the first admitted path, or for a disk that an earlier daemon has shown.
+    /// Given by the first admitted path, or for a disk that an earlier daemon has shown.
     threads: OnceLock<Vec<IoThreadHandle>>,
     /// Held while a path is being admitted.
     admission: Mutex<()>,
@@ -158,6 +160,7 @@ impl Subsystem {
             records,
             fences: SharedFences::default(),
             io_threads: common.io_threads,
+            all_threads: Arc::clone(&common.threads),
             reports: Arc::default(),
             shutdown,
             virtqueues: Mutex::new(VirtqueueThreads::new(common.io_threads.into())),
@@ -221,9 +224,9 @@ impl Subsystem {
         self.changed.send_replace(());
     }
 
-    /// Starts the I/O threads.
-    fn start_threads(&self) -> Result<(), StartError> {
-        let threads = (0..self.io_threads).map(|index| self.start_thread(index)).collect::<Result<_, _>>()?;
+    /// Has I/O threads serve the subsystem.
+    fn start_threads(&self) {
+        let threads = self.all_threads.place((0..self.io_threads).map(|index| self.part(index)));
         // A change is made in the state first and then in the threads, both under this lock. So it either finds these
         // threads, or is in the state already.
         let state = self.state();
@@ -242,7 +245,6 @@ impl Subsystem {
         for path in state.paths() {
             path.injections.iter().for_each(|of| injection::set(threads, path.id, &of.injection));
         }
-        Ok(())
     }
 
     /// The settings of every path.
@@ -256,7 +258,8 @@ impl Subsystem {
         }
     }
 
-    fn start_thread(&self, index: u16) -> Result<IoThreadHandle, StartError> {
+    /// The part of one I/O thread.
+    fn part(&self, index: u16) -> PathSetPart {
         let window = Window { ios: self.config.window.ios.get(), bytes: self.config.window.bytes.get().into() };
         let config = GroupConfig {
             window,
@@ -271,14 +274,7 @@ impl Subsystem {
         let group = Group::new(Instant::now(), config, &shared);
         let reports = Arc::clone(&self.reports);
         let report = Box::new(move |event| reports.send(event));
-        let stalls = self.events.stalls.sender();
-        IoThreadHandle::start(IoThreadConfig {
-            name: format!("io{index}"),
-            group,
-            poll_limit: self.config.poll_us.limit(),
-            report,
-            stalled: Box::new(move |stall| stalls.send(stall)),
-        })
+        PathSetPart { group, poll_limit: self.config.poll_us.limit(), report }
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
@@ -359,7 +355,7 @@ impl mpath_lifecycle::Disks for &Subsystem {
         self.disk(disk).backing().and_then(Backing::served_namespace)
     }
 
-    fn admit(&mut self, info: &ControllerInfo) -> Result<Admissions<HostError>, HostError> {
+    fn admit(&mut self, info: &ControllerInfo) -> Admissions<HostError> {
         (*self).admit(info)
     }
 

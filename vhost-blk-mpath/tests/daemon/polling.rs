@@ -28,7 +28,7 @@ fn a_polling_thread_serves_every_depth_and_sleeps_without_load() {
 }
 
 fn polled_ms(daemon: &Daemon) -> u64 {
-    daemon.status().disks[0].polled_ms
+    daemon.status().disks[0].io_threads.iter().map(|thread| thread.polled_ms).sum()
 }
 
 /// A thread tries polling at least once a second, unless it finds more runnable threads than this machine has processors.

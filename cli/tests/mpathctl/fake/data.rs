@@ -80,7 +80,6 @@ pub(super) fn disk(name: &str) -> Disk {
         moved_writes: MovedRequests::default(),
         first_moved: MovedRequests::default(),
         fence_waits: FenceWaits::default(),
-        polled_ms: 0,
         front_end: None,
         growth: None,
         io_threads: vec![],
@@ -299,7 +298,8 @@ pub(super) fn weight(weight: u32) -> Weight {
 
 /// Two I/O threads, of which the host did not always run the second.
 pub(super) fn io_threads() -> Vec<IoThread> {
-    let first = IoThread { ran_ms: Some(90_500), processor_wait_ms: Some(120), ..IoThread::default() };
+    let first =
+        IoThread { polled_ms: 1_700, ran_ms: Some(90_500), processor_wait_ms: Some(120), ..IoThread::default() };
     let (ran_ms, processor_wait_ms) = (Some(40_000), Some(2_500));
     vec![first, IoThread { thread: 1, ran_ms, processor_wait_ms, stalls: 3, stalled_ms: 2_430, ..IoThread::default() }]
 }

@@ -24,38 +24,39 @@ const BEFORE_DUE: Duration = Duration::from_secs(1);
 /// I/O timeout comes in the end.
 const GAPS_MAX: usize = 64;
 
-#[derive(Debug)]
-pub(crate) struct Attention {
-    /// When the last turn began.
-    last: Instant,
-    gaps: Spans,
+/// The time without attention before a turn that begins at `now`, if the driver wanted to be woken at `due` and its last turn began
+/// at `last`.
+#[inline]
+pub(crate) fn gap(last: Instant, now: Instant, due: Option<Instant>) -> Option<(Instant, Instant)> {
+    let due = due.filter(|due| *due + LATE < now)?;
+    Some((due.checked_sub(BEFORE_DUE).map_or(last, |begin| begin.max(last)), now))
 }
 
+/// The gaps of a driver.
+#[derive(Debug)]
+pub(crate) struct Attention(Spans);
+
 impl Attention {
-    pub(crate) fn new(now: Instant) -> Self {
-        Self { last: now, gaps: Spans::new(GAPS_MAX) }
+    /// That of a driver that has never stood still.
+    pub(crate) fn new() -> Self {
+        Self(Spans::new(GAPS_MAX))
     }
 
-    /// Takes note of a turn that begins. `due`: when the thread asked to be woken.
-    #[inline]
-    pub(crate) fn look(&mut self, now: Instant, due: Option<Instant>) {
-        let last = std::mem::replace(&mut self.last, now);
-        if due.is_some_and(|due| due + LATE < now) {
-            let begin = due.and_then(|due| due.checked_sub(BEFORE_DUE)).map_or(last, |begin| begin.max(last));
-            self.gaps.add(begin, now);
-        }
+    /// Adds a gap after all others.
+    pub(crate) fn add_gap(&mut self, (began, ended): (Instant, Instant)) {
+        self.0.add(began, ended);
     }
 
     /// The attention from `from` until `now`.
     #[inline]
     pub(crate) fn between(&self, from: Instant, now: Instant) -> Duration {
-        (now - from).saturating_sub(self.gaps.since(from))
+        (now - from).saturating_sub(self.0.since(from))
     }
 
     /// When there will have been this much attention since `from`, if there is no gap until then.
     #[inline]
     pub(crate) fn after(&self, from: Instant, attention: Duration) -> Instant {
-        from + attention + self.gaps.since(from)
+        from + attention + self.0.since(from)
     }
 }
 
@@ -65,18 +66,24 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// A thread that slept from the start until 50 ms, was due at 350 ms, and came at 5000 ms.
-    fn stopped(start: Instant) -> Attention {
-        let mut attention = Attention::new(start);
-        attention.look(start + 50 * MS, None);
-        attention.look(start + 5000 * MS, Some(start + 350 * MS));
+    /// The attention of a driver with turns at these times, and with the times at which each wanted the next one.
+    fn attention(start: Instant, turns: &[(u32, Option<u32>)]) -> Attention {
+        let (mut attention, mut last) = (Attention::new(), start);
+        for &(at, due) in turns {
+            let now = start + at * MS;
+            if let Some(gap) = gap(last, now, due.map(|due| start + due * MS)) {
+                attention.add_gap(gap);
+            }
+            last = now;
+        }
         attention
     }
 
     #[test]
     fn a_gap_is_no_attention() {
         let start = Instant::now();
-        let attention = stopped(start);
+        // Asleep from the start until 50 ms, due at 350 ms, and stopped until 5000 ms.
+        let attention = attention(start, &[(50, None), (5000, Some(350))]);
         let of = |from, until| attention.between(start + from * MS, start + until * MS).as_millis();
         assert_eq!([of(0, 5000), of(40, 5100), of(50, 5000), of(60, 5000), of(5000, 5001)], [50, 110, 0, 0, 1]);
         let after = |from, time| (attention.after(start + from * MS, time * MS) - start).as_millis();
@@ -86,9 +93,8 @@ mod tests {
     #[test]
     fn a_thread_that_is_woken_in_time_or_had_nothing_to_do_was_attentive() {
         let start = Instant::now();
-        for due in [None, Some(start + 900 * MS)] {
-            let mut attention = Attention::new(start);
-            attention.look(start + 1000 * MS, due);
+        for due in [None, Some(900)] {
+            let attention = attention(start, &[(1000, due)]);
             assert_eq!(attention.between(start, start + 1000 * MS), 1000 * MS, "{due:?}");
         }
     }
@@ -96,20 +102,15 @@ mod tests {
     #[test]
     fn a_long_sleep_before_a_late_turn_is_attention() {
         let start = Instant::now();
-        let mut attention = Attention::new(start);
-        attention.look(start + 30_200 * MS, Some(start + 30_000 * MS));
+        let attention = attention(start, &[(30_200, Some(30_000))]);
         assert_eq!(attention.between(start, start + 30_200 * MS), 29_000 * MS);
     }
 
     #[test]
     fn a_host_that_always_stands_still_is_attentive_in_the_end() {
         let start = Instant::now();
-        let (mut attention, mut now) = (Attention::new(start), start);
-        for _ in 0..2 * GAPS_MAX {
-            let due = now + 500 * MS;
-            now += 1000 * MS;
-            attention.look(now, Some(due));
-        }
-        assert_eq!(attention.between(start, now), 64_000 * MS);
+        let turns: Vec<_> = (0..2 * GAPS_MAX as u32).map(|n| ((n + 1) * 1000, Some(n * 1000 + 500))).collect();
+        let until = start + turns[turns.len() - 1].0 * MS;
+        assert_eq!(attention(start, &turns).between(start, until), 64_000 * MS);
     }
 }

@@ -13,6 +13,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::Times;
+use crate::attention::gap;
 use crate::spans::Spans;
 
 /// Shorter stalls are not noticed. Threads that share processors wait for about this long for one another.
@@ -21,7 +22,7 @@ const NOTICED: Duration = Duration::from_millis(5);
 /// still.
 const STALLS_MAX: usize = 1024;
 
-/// The time since the last turn of a driver began, as the driver knows it.
+/// The time since the last turn of a driver began, as the driver knows it: see [`TurnWatch::begin_turn`].
 #[derive(Clone, Copy, Debug)]
 pub struct Waking {
     /// When the last turn ended.
@@ -71,13 +72,87 @@ impl fmt::Debug for HostStats {
     }
 }
 
-/// The stalls of an I/O thread.
-#[derive(Clone)]
-pub(crate) struct HostTime {
+/// Watches the turns of a driver, for all groups that it drives.
+#[derive(Debug)]
+pub struct TurnWatch {
     /// When the last turn began.
     turn_began: Instant,
-    stalls: Spans,
     stats: HostStats,
+}
+
+/// A time in which a driver stood still. All its groups have to know ([`crate::Group::stood_still`]).
+#[derive(Clone, Copy, Debug)]
+pub struct Standstill {
+    /// See [`crate::attention`].
+    pub(crate) gap: Option<(Instant, Instant)>,
+    /// The stall within the last turn, and the one after that turn.
+    stalls: [Option<Stall>; 2],
+}
+
+impl Standstill {
+    /// The last stall.
+    #[must_use]
+    pub fn stall(&self) -> Option<Stall> {
+        self.stalls[1].or(self.stalls[0])
+    }
+}
+
+impl TurnWatch {
+    /// For a driver that starts now.
+    #[must_use]
+    pub fn new(now: Instant) -> Self {
+        let stats = HostStats { stalls: 0, stalled: Duration::ZERO, lateness: Times::waits() };
+        Self { turn_began: now, stats }
+    }
+
+    /// Begins a turn of the driver. Call it before anything else in the turn. Returns for how long the driver stood still before.
+    #[inline]
+    pub fn begin_turn(&mut self, now: Instant, waking: Waking) -> Option<Standstill> {
+        let last = std::mem::replace(&mut self.turn_began, now);
+        if let Some(due) = waking.due.filter(|due| waking.idle_since < *due && *due <= now) {
+            self.stats.lateness.record(now - due);
+        }
+        if now - last < NOTICED { None } else { self.find_standstill(last, now, waking) }
+    }
+
+    /// The stall before this turn, and the one within the last turn, which began at `last`.
+    #[cold]
+    fn find_standstill(&mut self, last: Instant, now: Instant, waking: Waking) -> Option<Standstill> {
+        let turn = waking.idle_since - last;
+        // A turn of much work stalls nothing.
+        let in_turn = turn.saturating_sub(waking.processor_time);
+        let within = (in_turn >= NOTICED).then(|| self.stalled_for(in_turn, waking.idle_since, waking.processor_wait));
+        let late = waking.due.map_or(Duration::ZERO, |due| now - due.max(waking.idle_since));
+        // A stall within the turn may have been such a wait.
+        let waited = waking.processor_wait.saturating_sub(within.map_or(Duration::ZERO, |stall| stall.time()));
+        let idle = late.max(waited).min(now - waking.idle_since);
+        let before = (idle >= NOTICED).then(|| self.stalled_for(idle, now, waited));
+        let standstill = Standstill { gap: gap(last, now, waking.due), stalls: [within, before] };
+        (standstill.gap.is_some() || standstill.stall().is_some()).then_some(standstill)
+    }
+
+    fn stalled_for(&mut self, time: Duration, ended: Instant, waited: Duration) -> Stall {
+        // Both were measured from a later moment than the clock's start.
+        let began = ended.checked_sub(time).unwrap_or(ended);
+        let stall = Stall { began, ended, waited: waited.min(ended - began) };
+        self.stats.stalls += 1;
+        self.stats.stalled += stall.time();
+        stall
+    }
+
+    /// The counts since the start.
+    #[must_use]
+    pub fn stats(&self) -> &HostStats {
+        &self.stats
+    }
+}
+
+/// The stalls of the driver, as a group remembers them.
+#[derive(Clone)]
+pub(crate) struct HostTime {
+    stalls: Spans,
+    /// Their sum since the start of the group.
+    stalled: Duration,
 }
 
 /// Empty, as above.
@@ -88,44 +163,15 @@ impl fmt::Debug for HostTime {
 }
 
 impl HostTime {
-    pub(crate) fn new(now: Instant) -> Self {
-        let stats = HostStats { stalls: 0, stalled: Duration::ZERO, lateness: Times::waits() };
-        Self { turn_began: now, stalls: Spans::new(STALLS_MAX), stats }
+    pub(crate) fn new() -> Self {
+        Self { stalls: Spans::new(STALLS_MAX), stalled: Duration::ZERO }
     }
 
-    /// Takes note of a turn that begins. Returns the stall that has just ended, if there was one.
-    #[inline]
-    pub(crate) fn look(&mut self, now: Instant, waking: Waking) -> Option<Stall> {
-        let last = std::mem::replace(&mut self.turn_began, now);
-        if let Some(due) = waking.due.filter(|due| waking.idle_since < *due && *due <= now) {
-            self.stats.lateness.record(now - due);
+    pub(crate) fn add(&mut self, standstill: &Standstill) {
+        for stall in standstill.stalls.iter().flatten() {
+            self.stalls.add(stall.began, stall.ended);
+            self.stalled += stall.time();
         }
-        if now - last < NOTICED { None } else { self.find_stalls(last, now, waking) }
-    }
-
-    /// The stall before this turn, or the one within the last turn, which began at `last`.
-    #[cold]
-    fn find_stalls(&mut self, last: Instant, now: Instant, waking: Waking) -> Option<Stall> {
-        let turn = waking.idle_since - last;
-        // A turn of much work stalls nothing.
-        let in_turn = turn.saturating_sub(waking.processor_time);
-        let within = (in_turn >= NOTICED).then(|| self.stalled_for(in_turn, waking.idle_since, waking.processor_wait));
-        let late = waking.due.map_or(Duration::ZERO, |due| now - due.max(waking.idle_since));
-        // A stall within the turn may have been such a wait.
-        let waited = waking.processor_wait.saturating_sub(within.map_or(Duration::ZERO, |stall| stall.time()));
-        let idle = late.max(waited).min(now - waking.idle_since);
-        let before = (idle >= NOTICED).then(|| self.stalled_for(idle, now, waited));
-        before.or(within)
-    }
-
-    fn stalled_for(&mut self, time: Duration, ended: Instant, waited: Duration) -> Stall {
-        // Both were measured from a later moment than the clock's start.
-        let began = ended.checked_sub(time).unwrap_or(ended);
-        let stall = Stall { began, ended, waited: waited.min(ended - began) };
-        self.stalls.add(began, ended);
-        self.stats.stalls += 1;
-        self.stats.stalled += stall.time();
-        stall
     }
 
     /// The part of this time in which the thread did not run.
@@ -133,8 +179,9 @@ impl HostTime {
         self.stalls.within(from, until)
     }
 
-    pub(crate) fn stats(&self) -> &HostStats {
-        &self.stats
+    /// The sum of all stalls.
+    pub(crate) fn sum(&self) -> Duration {
+        self.stalled
     }
 }
 
@@ -151,14 +198,18 @@ mod tests {
         let at = |ms: u32| start + ms * MS;
         let (processor_wait, processor_time) = (waited * MS, ran * MS);
         let waking = Waking { idle_since: at(idle_since), due: due.map(at), processor_wait, processor_time };
-        let mut host = HostTime::new(start);
-        let last = host.look(at(now), waking);
+        let (mut watch, mut host) = (TurnWatch::new(start), HostTime::new());
+        let standstill = watch.begin_turn(at(now), waking);
+        if let Some(standstill) = &standstill {
+            host.add(standstill);
+        }
+        let last = standstill.and_then(|standstill| standstill.stall());
         let ms = |at: Instant| (at - start).as_millis();
         let found: Vec<_> = host.stalls.iter().map(|(began, ended)| (ms(began), ms(ended))).collect();
         assert_eq!(last.map(|stall| (ms(stall.began), ms(stall.ended))), found.last().copied());
         assert!(last.is_none_or(|stall| stall.waited <= stall.time()));
-        assert_eq!(host.stats.stalls, found.len() as u64);
-        assert_eq!(host.stats.stalled, host.stalled(start, at(now)));
+        assert_eq!(watch.stats.stalls, found.len() as u64);
+        assert_eq!((watch.stats.stalled, host.sum()), (host.stalled(start, at(now)), host.stalled(start, at(now))));
         found
     }
 
@@ -189,7 +240,7 @@ mod tests {
         let waited = |due: u32, waited: u32| {
             let (processor_wait, processor_time) = (waited * MS, Duration::ZERO);
             let waking = Waking { idle_since: start, due: Some(start + due * MS), processor_wait, processor_time };
-            HostTime::new(start).look(start + 1000 * MS, waking).unwrap().waited
+            TurnWatch::new(start).begin_turn(start + 1000 * MS, waking).unwrap().stall().unwrap().waited
         };
         assert_eq!((waited(100, 0), waited(100, 880)), (Duration::ZERO, 880 * MS), "stopped, and without a processor");
         assert_eq!(waited(100, 2000), 1000 * MS, "the kernel counts waits of earlier turns, too");
@@ -206,14 +257,14 @@ mod tests {
     #[test]
     fn lateness_counts_turns_that_were_due() {
         let start = Instant::now();
-        let mut host = HostTime::new(start);
+        let mut watch = TurnWatch::new(start);
         for (due, now) in [(Some(10), 10), (Some(20), 21), (Some(900), 30), (None, 40), (Some(0), 50)] {
             let due = due.map(|ms: u32| start + ms * MS);
-            host.look(
+            watch.begin_turn(
                 start + now * MS,
                 Waking { idle_since: start, due, processor_wait: Duration::ZERO, processor_time: Duration::ZERO },
             );
         }
-        assert_eq!((host.stats.lateness.ns().len(), host.stats.lateness.counted().sum()), (2, MS));
+        assert_eq!((watch.stats.lateness.ns().len(), watch.stats.lateness.counted().sum()), (2, MS));
     }
 }

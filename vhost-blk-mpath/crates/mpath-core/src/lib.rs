@@ -22,7 +22,8 @@
 //!
 //! Rules for the driver (the I/O thread that calls a `Group`):
 //! * `now` never goes backwards.
-//! * Each turn of the driver begins with [`Group::begin_turn`], so that the group knows when the driver stood still.
+//! * Each turn of the driver begins with [`TurnWatch::begin_turn`]. If the driver stood still, all its groups have to know
+//!   ([`Group::stood_still`]). Then [`Group::begin_turn`] begins the turn of each group that takes part.
 //! * After any call the driver polls [`Group::poll_action`] until it returns `None`. Then it sleeps until
 //!   [`Group::next_timeout`] at the latest.
 //! * The driver answers each [`Action::Issue`] with exactly one [`Group::complete`], also after [`Group::path_lost`].
@@ -89,7 +90,7 @@ pub use group::{Group, GroupConfig, Hedging};
 pub use guest_errors::{FailedRequest, GuestErrors};
 pub use guest_io::{GuestIo, GuestStats};
 pub use history::Stages;
-pub use host_time::{HostStats, Stall, Waking};
+pub use host_time::{HostStats, Stall, Standstill, TurnWatch, Waking};
 pub use ids::{DiskId, Epoch, MAX_DISKS, MAX_PATHS, PathId};
 pub use inject::{Direction, Distribution, InjectedError, Injection};
 pub use io::{Action, FlowId, Io, IoError, MAX_HEDGE_BYTES, MAX_PROBE_BYTES, Op, OpClass, Outcome, RetryCause, Tag};

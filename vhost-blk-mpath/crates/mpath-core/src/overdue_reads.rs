@@ -148,7 +148,7 @@ mod tests {
 
     /// The attention of a thread that has never stood still.
     fn always() -> Attention {
-        Attention::new(Instant::now())
+        Attention::new()
     }
 
     fn due_at(deadlines: &mut ReadDeadlines, now: Instant, read: Read) -> Instant {

@@ -325,7 +325,7 @@ mod tests {
 
     /// The attention of a thread that has never stood still.
     fn always() -> Attention {
-        Attention::new(Instant::now())
+        Attention::new()
     }
 
     /// Whether the path becomes suspect, with another path that is always faster.

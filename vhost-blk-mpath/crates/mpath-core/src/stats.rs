@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::recent_latencies::add_recent;
 use crate::{
-    AnaStates, ClassPolicies, FailoverTimes, FenceWaits, GuestStats, HostStats, LatencyCounts, OpClass, PathEstimate,
-    PathId, SchedulerStats, Times,
+    AnaStates, ClassPolicies, FailoverTimes, FenceWaits, GuestStats, LatencyCounts, OpClass, PathEstimate, PathId,
+    SchedulerStats, Times,
 };
 
 /// Counters of one path and one operation class, of one group or merged over several.
@@ -203,8 +203,6 @@ pub struct GroupStats {
     pub guests: Vec<GuestStats>,
     /// The waits for fences, by disk.
     pub fence_waits: Vec<FenceWaits>,
-    /// What this host has cost: one entry for each group.
-    pub host: Vec<HostStats>,
     /// The scheduler and its flows.
     pub scheduler: SchedulerStats,
     /// Counts of hedges.
@@ -231,7 +229,6 @@ impl GroupStats {
         for (mine, theirs) in self.fence_waits.iter_mut().zip(&other.fence_waits) {
             mine.merge(*theirs);
         }
-        self.host.extend_from_slice(&other.host);
         self.scheduler.merge(&other.scheduler);
         self.hedging.merge(other.hedging);
         for theirs in &other.paths {

@@ -175,7 +175,7 @@ impl NamespaceUpdate {
     }
 }
 
-/// Whether a path may be used, by disk.
+/// Whether a path may be used, by disk, or why not.
 pub type Admissions<E> = Vec<Result<(), AdmitError<E>>>;
 
 /// The disks that share their paths, as a path sees them. The caller of [`Path`](crate::Path) implements it.
@@ -191,10 +191,7 @@ pub trait Disks {
 
     /// Admits a path for each disk whose namespace it leads to. The first path of a disk decides which namespace that
     /// is.
-    ///
-    /// # Errors
-    /// For one disk: why it cannot use the path. For all disks: what the host lacks.
-    fn admit(&mut self, info: &ControllerInfo) -> Result<Admissions<Self::Error>, Self::Error>;
+    fn admit(&mut self, info: &ControllerInfo) -> Admissions<Self::Error>;
 
     /// Records the number of I/O queues that the controller of a path has granted.
     ///

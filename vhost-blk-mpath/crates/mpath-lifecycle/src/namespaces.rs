@@ -153,12 +153,9 @@ impl Namespaces {
         info: &ControllerInfo,
     ) -> Outcome<Option<NamespaceUpdate>, D::Error> {
         let index = usize::from(disk.0);
-        match disks.admit(info) {
-            Ok(mut admitted) => match admitted.swap_remove(index) {
-                Ok(()) => Ok(self.mark_usable(disk, &info.namespaces[index])),
-                Err(error) => self.mark_unusable(disk, error),
-            },
-            Err(error) => Err((disk, AdmitError::NoDisk(error))),
+        match disks.admit(info).swap_remove(index) {
+            Ok(()) => Ok(self.mark_usable(disk, &info.namespaces[index])),
+            Err(error) => self.mark_unusable(disk, error),
         }
     }
 
@@ -239,7 +236,7 @@ mod tests {
             let second = NamespaceIdentity { nsid: 2, uuid: [2; 16], ..namespace() };
             let mut disks = Known::new(&[namespace(), second]);
             let info = controller(&[namespace(), second]);
-            let admitted = disks.admit(&info).unwrap();
+            let admitted = disks.admit(&info);
             let namespaces = Namespaces::new(&info, admitted).unwrap();
             Self { disks, info, namespaces }
         }

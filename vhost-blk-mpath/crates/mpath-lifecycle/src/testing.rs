@@ -125,13 +125,13 @@ impl Disks for Known {
         Some(self.served[usize::from(disk.0)])
     }
 
-    fn admit(&mut self, info: &ControllerInfo) -> Result<Admissions<Failed>, Failed> {
+    fn admit(&mut self, info: &ControllerInfo) -> Admissions<Failed> {
         let admitted = info
             .namespaces
             .iter()
             .zip(&self.served)
             .map(|(found, served)| Ok(served.check(&found.clone().map_err(Unusable::from)?.identity)?));
-        Ok(admitted.collect())
+        admitted.collect()
     }
 
     fn io_queues_granted(&mut self, path: PathId, granted: u16) -> Result<(), u16> {

@@ -16,7 +16,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-use mpath_core::{Action, DiskId, FlowId, Group, GroupStats, IoError, Outcome, PathId, Stall, Tag, Waking};
+use mpath_core::{Action, DiskId, FlowId, Group, GroupStats, IoError, Outcome, PathId, Stall, Standstill, Tag};
 use nvme_tcp::host::{IoCommand, SubmitError};
 use vhost_user_blk::{Op, Queue, any_memory_fault};
 
@@ -26,7 +26,7 @@ use crate::connection::{Completions, Connection};
 use crate::disk_queues::DiskQueues;
 use crate::requests::Requests;
 use crate::ring::{Event, Ring, SimulatedRing};
-use crate::ring_token::RingToken;
+use crate::ring_token::{Generation, RingToken};
 use crate::translate::{command_of, status_of};
 use crate::{CloseMode, LossReason, PathEvent, PathEventKind, usdt};
 
@@ -60,7 +60,7 @@ pub struct IoThread<R: Ring> {
     active: BTreeSet<FlowId>,
     /// The thread looks into every active virtqueue in every turn, so their guests need not kick.
     is_polling: bool,
-    /// The number of requests finished.
+    /// The number of requests finished since [`IoThread::take_finished`].
     finished: u64,
     /// Virtqueues that the shutdown has ended and no front-end's thread has taken back.
     ended_queues: BTreeMap<FlowId, Queue>,
@@ -69,7 +69,8 @@ pub struct IoThread<R: Ring> {
     disks: BTreeMap<DiskId, DiskState>,
     /// Whether a disk may be held.
     some_held: bool,
-    generation: u32,
+    /// That of the virtqueue started last.
+    generation: Generation,
     /// Set by [`IoThreadMessage::Shutdown`](crate::IoThreadMessage::Shutdown).
     is_shutting_down: bool,
     /// Set by [`IoThreadMessage::End`](crate::IoThreadMessage::End).
@@ -88,7 +89,6 @@ pub struct IoThread<R: Ring> {
     flushed_callbacks: Vec<Box<dyn FnOnce() + Send>>,
     /// The last stall. Requests may wait in virtqueues since it began.
     last_stall: Option<Stall>,
-    busy_at: Option<Instant>,
 }
 
 impl<R: Ring> IoThread<R> {
@@ -107,7 +107,7 @@ impl<R: Ring> IoThread<R> {
             report,
             disks: BTreeMap::new(),
             some_held: false,
-            generation: 0,
+            generation: Generation::default(),
             is_shutting_down: false,
             is_ending: false,
             completions: Vec::new(),
@@ -118,7 +118,6 @@ impl<R: Ring> IoThread<R> {
             daemon_flushes: DaemonFlushes::default(),
             flushed_callbacks: Vec::new(),
             last_stall: None,
-            busy_at: None,
         }
     }
 
@@ -139,9 +138,9 @@ impl<R: Ring> IoThread<R> {
         self.group.stats(now)
     }
 
-    /// Requests finished since the start.
-    pub(crate) fn finished(&self) -> u64 {
-        self.finished
+    /// The number of requests finished since the last call.
+    pub(crate) fn take_finished(&mut self) -> u64 {
+        std::mem::take(&mut self.finished)
     }
 
     /// Whether [`IoThreadMessage::End`](crate::IoThreadMessage::End) has been carried out.
@@ -157,9 +156,19 @@ impl<R: Ring> IoThread<R> {
         self.queues.values().any(|slot| slot.disk == disk && slot.queue.has_faulted())
     }
 
-    /// The last turn with open requests at its end.
-    pub(crate) fn busy_at(&self) -> Option<Instant> {
-        self.busy_at
+    /// Whether requests are open.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.group.open() > 0
+    }
+
+    /// The number of the virtqueue started last.
+    pub(crate) fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// Begins to number virtqueues behind this one. Events of an earlier path set with the same tokens may be under way.
+    pub(crate) fn continue_from(&mut self, generation: Generation) {
+        self.generation = generation;
     }
 
     /// Whether writes that were given up may still be executed.
@@ -168,12 +177,15 @@ impl<R: Ring> IoThread<R> {
         self.requests.has_writes_in_doubt()
     }
 
-    /// Begins a turn, before its events and messages. Returns the time for which this host did not run the thread, if that was
-    /// 5 ms or more.
-    pub fn begin_turn(&mut self, now: Instant, waking: Waking) -> Option<Stall> {
-        let stall = self.group.begin_turn(now, waking);
-        self.last_stall = stall.or(self.last_stall);
-        stall
+    /// Begins a turn, before its events and messages.
+    pub fn begin_turn(&mut self, now: Instant) {
+        self.group.begin_turn(now);
+    }
+
+    /// Takes note of a time in which the thread stood still. Call it before anything else in the turn.
+    pub fn stood_still(&mut self, standstill: &Standstill) {
+        self.group.stood_still(standstill);
+        self.last_stall = standstill.stall().or(self.last_stall);
     }
 
     /// Ends a turn, after all its events and messages.
@@ -195,9 +207,6 @@ impl<R: Ring> IoThread<R> {
         // receive under way, whose end brings the next turn.
         self.send_more_at = None;
         self.transmit(now);
-        if self.group.open() > 0 {
-            self.busy_at = Some(now);
-        }
         if any_memory_fault() {
             // Sends read guest memory, and the virtqueue may have no other event soon.
             for flow in &self.active {
@@ -252,7 +261,6 @@ impl<R: Ring> IoThread<R> {
                 }
             }
             RingToken::Ended => {}
-            RingToken::Inbox => unreachable!("the driver of the thread takes its messages"),
             RingToken::Send { path } => {
                 let connection = self.connections.get_mut(&path).expect("a connection outlives its operations");
                 let sent = connection.on_send(now, &mut self.ring, &self.requests, event.result, &mut self.completions);

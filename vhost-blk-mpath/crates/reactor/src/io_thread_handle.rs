@@ -1,152 +1,60 @@
-//! Starts an I/O thread and sends messages to it.
+//! Sends messages to the part of a path set in an I/O thread.
 
-use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use mpath_core::{
-    Association, ClassPolicies, DiskId, FlowId, Group, GroupStats, Hedging, Injection, MinuteStats, OpClass, PathId,
-    SchedulerSpec, SlowRequest, Stall,
+    Association, ClassPolicies, DiskId, FlowId, GroupStats, Hedging, Injection, MinuteStats, OpClass, PathId,
+    SchedulerSpec, SlowRequest,
 };
-use mpath_lifecycle::ThreadMessage;
-use sandbox::{RestrictError, ThreadKind, restrict_thread};
+use mpath_lifecycle::ThreadMessage as PathMessage;
 use vhost_user_blk::Queue;
 
 use crate::disk_queues::DiskQueues;
-use crate::event_loop::{self, Processors};
-use crate::io_thread::IoThread;
-use crate::polling::{PolledTime, Polling};
-use crate::processor_times::{ProcessorMeter, ProcessorTimes, Schedstat};
-use crate::ring::{RingError, Uring};
-use crate::runnable::Runnable;
+use crate::io_thread_control::IoThreadControl;
 use crate::shutdown::ThreadsShutdown;
 use crate::thread_explanation::ThreadExplanation;
-use crate::wake_channel::{self, WakeSender};
-use crate::{ConnectedQueuePair, IoThreadMessage, PathEvent};
+use crate::thread_message::{SetId, ThreadMessage};
+use crate::{ConnectedQueuePair, IoThreadMessage};
 
-/// The parameters of an I/O thread.
-pub struct IoThreadConfig {
-    /// Name of the thread. The kernel shows at most 15 bytes.
-    pub name: String,
-    /// Its multipath group. Paths may be in it, or are added by [`IoThreadHandle::add_path`].
-    pub group: Group,
-    /// The longest time to poll before sleeping. Zero: never poll.
-    pub poll_limit: Duration,
-    /// Called from the I/O thread. It must not block.
-    pub report: Box<dyn Fn(PathEvent) + Send>,
-    /// Called from the I/O thread after each time for which this host did not run it. It must not block.
-    pub stalled: Box<dyn Fn(Stall) + Send>,
-}
-
-/// Why an I/O thread cannot be started.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The ring cannot be set up.
-    #[error(transparent)]
-    Ring(#[from] RingError),
-    /// The thread or its eventfd cannot be created.
-    #[error("cannot start an I/O thread: {0}")]
-    Thread(#[from] io::Error),
-    /// The thread cannot be restricted to its system calls.
-    #[error("cannot restrict an I/O thread: {0}")]
-    Restrict(#[from] RestrictError),
-}
-
-struct AbortOnUnwind;
-
-impl Drop for AbortOnUnwind {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            std::process::abort();
-        }
-    }
-}
-
-/// What decides about polling. `None` if the thread never polls: the limit is zero, or the thread cannot know whether
-/// others wait for a processor.
-fn polling(limit: Duration, polled: Arc<PolledTime>) -> Option<(Polling, Runnable)> {
-    if limit.is_zero() {
-        return None;
-    }
-    let runnable = Runnable::open();
-    if let Err(error) = &runnable {
-        tracing::warn!(%error, "cannot count the runnable threads of the host (/proc/loadavg); an I/O thread does not poll");
-    }
-    Some((Polling::new(limit, polled), runnable.ok()?))
-}
-
-/// A running I/O thread.
+/// The part of a path set in one I/O thread.
 pub struct IoThreadHandle {
-    inbox: WakeSender<IoThreadMessage>,
-    polled: Arc<PolledTime>,
-    schedstat: Arc<Schedstat>,
-    thread: Mutex<Option<JoinHandle<bool>>>,
-}
-
-/// Starts a thread with all that an I/O thread needs of this host, and ends it.
-///
-/// A system call filter of the unit may not return an error, but end the process with SIGSYS.
-pub fn rehearse_start() -> Result<(), StartError> {
-    let thread = std::thread::Builder::new().name("rehearsal".into()).spawn(|| {
-        let _ring = Uring::new()?;
-        Ok(restrict_thread(ThreadKind::Io)?)
-    })?;
-    thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread has panicked").into()))
+    thread: Arc<IoThreadControl>,
+    set: SetId,
+    has_ended: Arc<AtomicBool>,
+    /// Whether writes that were given up may still be executed, once it has ended.
+    end: Mutex<Option<mpsc::Receiver<bool>>>,
 }
 
 impl IoThreadHandle {
-    /// Starts the thread, and returns when its ring is set up and the thread is restricted. So a resource limit is
-    /// reported here and not under load.
-    pub fn start(config: IoThreadConfig) -> Result<Self, StartError> {
-        let (inbox, receiver) = wake_channel::wake_channel()?;
-        let (ready, started) = mpsc::sync_channel(1);
-        let polled = Arc::<PolledTime>::default();
-        let of_thread = Arc::clone(&polled);
-        let thread = std::thread::Builder::new().name(config.name).spawn(move || {
-            // Unwinding would unmap guest memory that the kernel still writes to, and leave guests waiting for ever.
-            let _guard = AbortOnUnwind;
-            // The thread that uses the ring must create it (IORING_SETUP_SINGLE_ISSUER).
-            let ring = Uring::new().map_err(StartError::from).and_then(|mut ring| {
-                event_loop::watch(&mut ring, &receiver)?;
-                let polling = polling(config.poll_limit, of_thread);
-                let schedstat = Arc::new(Schedstat::of_this_thread());
-                restrict_thread(ThreadKind::Io)?;
-                Ok((ring, polling, schedstat))
-            });
-            match ring {
-                Ok((ring, polling, schedstat)) => {
-                    drop(ready.send(Ok(Arc::clone(&schedstat))));
-                    let thread = IoThread::new(ring, config.group, config.report);
-                    let meter = ProcessorMeter::new(Instant::now(), schedstat);
-                    event_loop::run(
-                        thread,
-                        &receiver,
-                        Processors { polling, idle_since: None, meter, stalled: config.stalled },
-                    )
-                }
-                Err(error) => {
-                    drop(ready.send(Err(error)));
-                    false
-                }
-            }
-        })?;
-        match started.recv() {
-            Ok(Ok(schedstat)) => Ok(Self { inbox, polled, schedstat, thread: Mutex::new(Some(thread)) }),
-            Ok(Err(error)) => Err(error),
-            Err(mpsc::RecvError) => Err(StartError::Thread(io::Error::other("the thread ended while starting"))),
-        }
+    pub(crate) fn new(
+        thread: Arc<IoThreadControl>,
+        set: SetId,
+        has_ended: Arc<AtomicBool>,
+        end: mpsc::Receiver<bool>,
+    ) -> Self {
+        Self { thread, set, has_ended, end: Mutex::new(Some(end)) }
+    }
+
+    /// The thread.
+    #[must_use]
+    pub fn thread(&self) -> &IoThreadControl {
+        &self.thread
     }
 
     /// Serves a virtqueue of a disk as `flow`, a name that no other virtqueue has. `queues` is the record of the disk. Returns the
     /// virtqueue if the thread has ended.
     pub fn start_queue(&self, queues: &DiskQueues, disk: DiskId, flow: FlowId, queue: Queue) -> Result<(), Box<Queue>> {
         queues.begin_start();
-        self.inbox.send(IoThreadMessage::StartQueue { disk, flow, queue: Box::new(queue) }).map_err(|message| {
-            match message {
-                IoThreadMessage::StartQueue { queue, .. } => queue,
-                _ => unreachable!("a message comes back as it went"),
-            }
+        let queue = Box::new(queue);
+        if self.has_ended.load(Ordering::Acquire) {
+            return Err(queue);
+        }
+        let message = IoThreadMessage::StartQueue { disk, flow, queue };
+        self.thread.send(ThreadMessage::ToSet { set: self.set, message }).map_err(|message| match message {
+            ThreadMessage::ToSet { message: IoThreadMessage::StartQueue { queue, .. }, .. } => queue,
+            _ => unreachable!("a message comes back as it went"),
         })
     }
 
@@ -258,18 +166,6 @@ impl IoThreadHandle {
         self.send(IoThreadMessage::Minute { is_taken, reply });
     }
 
-    /// The time that the thread has polled since its start.
-    #[must_use]
-    pub fn polled(&self) -> Duration {
-        self.polled.get()
-    }
-
-    /// The processor time of the thread; `None` if the kernel does not count it, or the thread has ended.
-    #[must_use]
-    pub fn processor_times(&self) -> Option<ProcessorTimes> {
-        self.schedstat.read()
-    }
-
     /// Calls `reply` from the I/O thread with an explanation for a disk. Never calls it if the thread has ended.
     pub fn explain(&self, disk: DiskId, reply: Box<dyn FnOnce(ThreadExplanation) + Send>) {
         self.send(IoThreadMessage::Explain { disk, reply });
@@ -303,18 +199,21 @@ impl IoThreadHandle {
     }
 
     fn wait(&self) -> bool {
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        thread.is_some_and(|thread| thread.join().expect("a panic aborts the process"))
+        let end = self.end.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // A thread that panics aborts the process, so this fails only if the threads have ended before.
+        end.is_some_and(|end| end.recv().unwrap_or(false))
     }
 
     /// Carries out what the control of a path decides.
-    pub fn post(&self, message: ThreadMessage) {
+    pub fn post(&self, message: PathMessage) {
         self.send(IoThreadMessage::Path(message));
     }
 
     fn send(&self, message: IoThreadMessage) {
-        // A thread that has ended serves nothing, so a message to it has no effect.
-        drop(self.inbox.send(message));
+        // A part that has ended serves nothing, so a message to it has no effect. Its place may be another one's.
+        if !self.has_ended.load(Ordering::Acquire) {
+            drop(self.thread.send(ThreadMessage::ToSet { set: self.set, message }));
+        }
     }
 }
 
@@ -341,26 +240,16 @@ impl StoppingQueue {
 mod tests {
     use std::time::Duration;
 
-    use mpath_core::{GroupConfig, PathConfig, PolicyKind, SharedDisk};
+    use mpath_core::{Group, GroupConfig, PathConfig, PolicyKind, SharedDisk};
 
     use super::*;
-    use crate::testing::{DISK, FLOW, Guest, eventually, start_queue, stop_queue};
+    use crate::testing::{DISK, FLOW, Guest, eventually, start_queue, start_thread, stop_queue};
 
     /// A thread with one path, which is down.
     fn start() -> IoThreadHandle {
         let mut group = Group::new(Instant::now(), GroupConfig::default(), &[SharedDisk::default()]);
         group.add_path(PathId(0), PathConfig::default());
-        let report = Box::new(|_: PathEvent| {});
-        let thread = IoThreadHandle::start(IoThreadConfig {
-            name: "io-test".into(),
-            group,
-            poll_limit: Duration::ZERO,
-            report,
-            stalled: Box::new(drop),
-        })
-        .unwrap();
-        thread.add_disk(DISK, "disk".into(), 4096, Arc::new(DiskQueues::new(0, Instant::now())));
-        thread
+        start_thread(group, Duration::ZERO, drop)
     }
 
     fn stats(thread: &IoThreadHandle) -> GroupStats {
@@ -381,7 +270,7 @@ mod tests {
         assert_eq!(stats(&thread).paths[0].injections, 0);
         thread.add_path(PathId(5));
         assert_eq!(stats(&thread).paths.len(), 2);
-        thread.post(ThreadMessage::RemovePath(PathId(0)));
+        thread.post(PathMessage::RemovePath(PathId(0)));
         assert!(stats(&thread).path(PathId(0)).is_none() && stats(&thread).path(PathId(5)).is_some());
         let (reply, reached) = mpsc::channel();
         thread.barrier(Box::new(move || reply.send(()).unwrap()));

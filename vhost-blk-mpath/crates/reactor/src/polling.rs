@@ -81,9 +81,26 @@ struct Side {
 }
 
 impl Polling {
-    /// Polling for at most `limit` at a time. Its time is added to `polled`.
-    pub(crate) fn new(limit: Duration, polled: Arc<PolledTime>) -> Self {
-        Self { limit, phase: Phase::Trial(Trial::default()), rest: REST_MIN, misses: 0, ask_at: None, polled }
+    /// No polling, until [`Polling::set_limit`]. Its time is added to `polled`.
+    pub(crate) fn new(polled: Arc<PolledTime>) -> Self {
+        Self {
+            limit: Duration::ZERO,
+            phase: Phase::Trial(Trial::default()),
+            rest: REST_MIN,
+            misses: 0,
+            ask_at: None,
+            polled,
+        }
+    }
+
+    /// Polls for at most `limit` at a time from now on. Zero: not at all.
+    pub(crate) fn set_limit(&mut self, limit: Duration) {
+        self.limit = limit;
+    }
+
+    /// Whether the thread may poll at all.
+    pub(crate) fn is_allowed(&self) -> bool {
+        !self.limit.is_zero()
     }
 
     /// How long to poll in the idle time that begins, at most. Zero: sleep at once. `others_wait` says whether runnable threads wait
@@ -186,7 +203,8 @@ mod tests {
 
     impl Test {
         fn new(polled_us: u64, slept_us: u64) -> Self {
-            let (now, polling) = (Instant::now(), Polling::new(LIMIT, Arc::default()));
+            let (now, mut polling) = (Instant::now(), Polling::new(Arc::default()));
+            polling.set_limit(LIMIT);
             Self { now, polling, polled_us, slept_us, merged: 1, requests: 7, others_wait: false, asked: 0 }
         }
 

@@ -6,6 +6,7 @@ mod tables;
 #[cfg(test)]
 pub(super) mod tests;
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fmt::Debug;
 use std::pin::Pin;
@@ -73,10 +74,10 @@ fn exposition(
     // The disk that has the paths has the counts of all disks over them.
     let mut with_paths = disks.clone();
     with_paths.retain(|disk| disk.shares_paths_of.is_none());
-    let mut io_threads = Vec::new();
+    // Each serves several disks.
+    let io_threads: BTreeMap<u16, IoThread> =
+        with_paths.iter().flat_map(|disk| &disk.io_threads).map(|of| (of.thread, *of)).collect();
     for disk in &with_paths {
-        let of_thread = |of: &IoThread| with(&of_disk(&disk.name), "thread", of.thread);
-        io_threads.extend(disk.io_threads.iter().map(|of| (of_thread(of), *of)));
         for (class, moved) in [("read", disk.moved_reads), ("write", disk.moved_writes)] {
             failovers.push((with(&of_disk(&disk.name), "class", class), moved));
         }
@@ -90,6 +91,7 @@ fn exposition(
         }
         classes.extend(path.classes().map(|(class, stats)| (with(&of_path(path), "class", class), stats.clone())));
     }
+    let of_thread = |of: &IoThread| vec![("thread", of.thread.to_string())];
     let of_controller =
         |of: &DiscoveryController| with(&with(&of_disk(&of.disk), "controller", &of.address), "subnqn", &of.subnqn);
 
@@ -99,7 +101,7 @@ fn exposition(
         .chain(metrics_of(tables::STAGES, stages))
         .chain(metrics_of(tables::GUEST_ERRORS, errors))
         .chain(metrics_of(tables::WITH_PATHS, labelled(with_paths, |disk| of_disk(&disk.name))))
-        .chain(metrics_of(tables::IO_THREADS, io_threads))
+        .chain(metrics_of(tables::IO_THREADS, labelled(io_threads.into_values().collect(), of_thread)))
         .chain(metrics_of(tables::FAILOVERS, failovers))
         .chain(metrics_of(tables::SCHEDULING, labelled(scheduling, |of| of_disk(&of.disk))))
         .chain(metrics_of(tables::VIRTQUEUES, queues))

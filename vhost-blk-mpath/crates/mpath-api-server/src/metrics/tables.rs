@@ -94,9 +94,6 @@ pub(super) const WITH_PATHS: &[Metric<Disk>] = &[
     counter("disk_hedgeable_reads_total", "Reads submitted while hedging was on", |disk| {
         disk.hedge.hedgeable_reads.into()
     }),
-    counter("disk_polled_seconds_total", "Time that I/O threads have polled: the sum over the threads", |disk| {
-        Duration::from_millis(disk.polled_ms).into()
-    }),
     times(
         "disk_first_failover_seconds",
         "Time until the first request moved to another path, for each failure of a path in each I/O thread",
@@ -104,7 +101,7 @@ pub(super) const WITH_PATHS: &[Metric<Disk>] = &[
     ),
 ];
 
-/// By `disk` and `thread`, for disks with paths of their own.
+/// By `thread`, for threads that serve a disk.
 pub(super) const IO_THREADS: &[Metric<IoThread>] = &[
     counter(
         "io_thread_running_seconds_total",
@@ -116,6 +113,9 @@ pub(super) const IO_THREADS: &[Metric<IoThread>] = &[
         "Time that the I/O thread waited for a processor (run-queue wait); 0 if the kernel does not count it",
         |of| Duration::from_millis(of.processor_wait_ms.unwrap_or(0)).into(),
     ),
+    counter("io_thread_polled_seconds_total", "Time that the I/O thread has polled", |of| {
+        Duration::from_millis(of.polled_ms).into()
+    }),
     counter("io_thread_stalls_total", "Times of 5 ms and more in which the host did not run the I/O thread", |of| {
         of.stalls.into()
     }),

@@ -60,9 +60,9 @@ pub(crate) fn one() -> Known {
     disk.moved_reads = MovedRequests { ios: 6, time: None, histogram: histogram() };
     disk.first_moved = disk.moved_reads;
     disk.fence_waits = FenceWaits { ios: 4, total_ms: 8_400 };
-    disk.polled_ms = 1_700;
     disk.io_threads = vec![IoThread {
         thread: 1,
+        polled_ms: 1_700,
         ran_ms: Some(90_500),
         processor_wait_ms: Some(2_500),
         stalls: 3,

@@ -165,7 +165,6 @@ impl Control for Fake {
             moved_writes: MovedRequests::default(),
             first_moved: MovedRequests::default(),
             fence_waits: FenceWaits::default(),
-            polled_ms: 0,
             front_end: None,
             growth: None,
             io_threads: vec![],

@@ -152,11 +152,8 @@ pub struct Disk {
     pub first_moved: MovedRequests,
     /// The waits of the disk's requests for fences of lost paths, once they are over. Time in which the disk was held does not count.
     pub fence_waits: FenceWaits,
-    /// How long the I/O threads have polled (`poll-us`) since the daemon started, in total. The disk that has the paths counts them
-    /// for every disk over them.
-    #[serde(default)]
-    pub polled_ms: u64,
-    /// The I/O threads, and what this host gives them. Empty for a disk that shares paths, and before the first path is live.
+    /// The I/O threads that serve the disk, and what this host gives them. They serve other disks, too. Empty for a disk that shares
+    /// paths, and before the first path is live.
     #[serde(default)]
     pub io_threads: Vec<IoThread>,
     /// What the guest gets.
@@ -227,8 +224,11 @@ impl fmt::Display for FrontEndProcess {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct IoThread {
-    /// The thread's number, from 0.
+    /// The thread's number in the daemon, from 0.
     pub thread: u16,
+    /// How long the thread has polled (`poll-us`).
+    #[serde(default)]
+    pub polled_ms: u64,
     /// The time that the thread ran on a processor. `null` if the kernel does not count it.
     pub ran_ms: Option<u64>,
     /// The time that the thread waited for a processor, as the kernel counts it: the run-queue wait.

@@ -175,6 +175,16 @@ pub enum ConflictError {
         /// The socket.
         path: SocketPath,
     },
+    /// Fewer I/O threads than each disk is to have.
+    #[error(
+        "io-thread-pool: {pool} given, which is fewer than the {io_threads} of `io-threads`; give at least {io_threads}, or remove `io-thread-pool`"
+    )]
+    SmallPool {
+        /// The number of threads of the daemon.
+        pool: u32,
+        /// The number of threads of each disk.
+        io_threads: u32,
+    },
     /// Access to a socket that does not exist.
     #[error(
         "api-read-only: none given; give the path of the socket, or remove `api-read-only-mode`, `api-read-only-owner` and `api-read-only-group`"
@@ -313,6 +323,7 @@ impl ConflictError {
             Self::NoHostSecret { disk } => vec![format!("disks[{disk}].dhchap-ctrl-secret-file")],
             Self::ConcatWithoutSecret { disk } | Self::ConcatWithKey { disk } => vec![format!("disks[{disk}].concat")],
             Self::NoReadOnlyApi => vec!["api-read-only".into()],
+            Self::SmallPool { .. } => vec!["io-thread-pool".into(), "io-threads".into()],
             Self::SameApiSocket { .. } => vec!["api-read-only".into(), "api".into()],
             Self::NoPath { disk } => vec![format!("disks[{disk}].paths"), format!("disks[{disk}].discovery")],
             Self::DiscoveryCount { disk, .. } => vec![format!("disks[{disk}].discovery")],

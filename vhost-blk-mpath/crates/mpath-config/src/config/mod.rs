@@ -73,6 +73,9 @@ pub const MAX_SHARING: usize = 64;
 /// The most discovery controllers of one disk.
 pub const MAX_DISCOVERY: usize = 8;
 
+/// The most I/O threads of a daemon, if neither `io-thread-pool` nor `io-threads` says more.
+const POOL_BY_DEFAULT: usize = 4;
+
 /// A number of I/O threads, 1 to 64.
 pub type IoThreads = Bounded<1, 64>;
 /// The largest size of the histories of all disks together.
@@ -128,11 +131,17 @@ pub struct Config {
     #[arg(long, value_name = "ADDRESS")]
     pub metrics_address: Option<MetricsAddress>,
 
-    /// I/O threads of each disk, 1 to 64. The virtqueues are distributed over them. Disks that share paths share the threads too.
-    /// Default: 1.
+    /// The number of I/O threads that serve each disk, 1 to 64. The virtqueues of the disk are distributed over them. Disks that share
+    /// paths share the threads too. Default: 1.
     #[serde(default = "default_io_threads")]
     #[arg(long, value_name = "N")]
     pub io_threads: IoThreads,
+
+    /// The number of I/O threads of the daemon, 1 to 64. Each serves many disks. Not fewer than `io-threads`. Default: as many as
+    /// processors that the daemon may use, but at most 4, and at least `io-threads`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "N")]
+    pub io_thread_pool: Option<IoThreads>,
 
     /// The largest size of the histories of all disks together, 1MiB to 1GiB. They are next to the disks' sockets.
     /// Default: `64MiB`.
@@ -217,12 +226,20 @@ impl Config {
             api_read_only_group: None,
             metrics_address: None,
             io_threads: default_io_threads(),
+            io_thread_pool: None,
             history_size: default_history_size(),
             wait_for: WaitFor::default(),
             hostnqn: None,
             hostid: None,
             disks,
         }
+    }
+
+    /// The number of I/O threads of the daemon, which may use this many processors.
+    #[must_use]
+    pub fn io_thread_count(&self, processors: usize) -> u16 {
+        let by_default = self.io_threads.get().max(processors.min(POOL_BY_DEFAULT) as u32);
+        self.io_thread_pool.map_or(by_default, Bounded::get) as u16
     }
 
     /// Mode, owner and group of the API socket.

@@ -61,6 +61,7 @@ fn the_sample_shows_every_setting() {
     (config.api_mode, config.api_owner) = (Some("0660".parse().unwrap()), Some("root".parse().unwrap()));
     config.api_group = Some("root".parse().unwrap());
     config.metrics_address = Some("127.0.0.1:9464".parse().unwrap());
+    config.io_thread_pool = Some("4".parse().unwrap());
     let disk = &mut config.disks[0];
     (disk.socket_mode, disk.socket_owner) = (Some("0660".parse().unwrap()), Some("root".parse().unwrap()));
     disk.socket_group = Some("root".parse().unwrap());
@@ -78,7 +79,7 @@ fn the_sample_shows_every_setting() {
     config.disks[0].discovery = vec!["tcp://127.0.0.1".parse().unwrap()];
     let mut found = Vec::new();
     keys(&serde_yaml::to_value(&config).unwrap(), &mut found);
-    assert_eq!(found.len(), 66, "{found:?}");
+    assert_eq!(found.len(), 67, "{found:?}");
     for key in found {
         let shown = |line: &str| line.trim_start_matches([' ', '#', '-']).starts_with(&format!("{key}:"));
         assert!(SAMPLE.lines().any(shown), "the sample does not show {key}");
@@ -127,6 +128,7 @@ fn the_documented_defaults() {
     let config = parse(MINIMAL);
     assert_eq!(config.api.to_string(), DEFAULT_API_SOCKET);
     assert_eq!((config.io_threads.get(), config.wait_for, config.history_size.get()), (1, WaitFor::None, 64 << 20));
+    assert_eq!([1, 3, 64].map(|processors| config.io_thread_count(processors)), [1, 3, 4]);
     assert_eq!((config.hostnqn, config.hostid, config.metrics_address), (None, None, None));
     let disk = &config.disks[0];
     assert_eq!(disk.name.as_str(), "disk0");
@@ -432,6 +434,10 @@ fn conflicting_values_are_refused() {
     let two = |change: fn(String) -> String| format!("{MINIMAL}{}", change(second.into()));
     for (text, message) in [
         ("disks: []\n".into(), " disks: 0 given; give 1 to 256"),
+        (
+            format!("io-threads: 3\nio-thread-pool: 2\n{MINIMAL}"),
+            " io-thread-pool: 2 given, which is fewer than the 3 of `io-threads`; give at least 3, or remove `io-thread-pool`",
+        ),
         (
             format!("hostnqn: foo\n{MINIMAL}"),
             " hostnqn: `foo` does not start with `nqn.`; give nqn.YYYY-MM.REVERSE.DOMAIN:NAME or nqn.2014-08.org.nvmexpress:uuid:UUID, as in /etc/nvme/hostnqn",

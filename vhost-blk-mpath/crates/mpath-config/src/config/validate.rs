@@ -47,6 +47,9 @@ impl Config {
         if let Some(name) = self.hostnqn.as_ref().filter(|name| !name.has_form()) {
             conflicts.push(ConflictError::HostNqn { name: name.clone() });
         }
+        if let Some(pool) = self.io_thread_pool.filter(|pool| pool.get() < self.io_threads.get()) {
+            conflicts.push(ConflictError::SmallPool { pool: pool.get(), io_threads: self.io_threads.get() });
+        }
         let disks: Vec<_> = self.disks.iter().enumerate().flat_map(|(index, disk)| placed(index, disk)).collect();
         if disks.is_empty() || disks.len() > MAX_DISKS {
             let sharing = disks.len() - self.disks.len();

@@ -18,7 +18,6 @@ impl Group {
             failover_times: self.failover_times.clone(),
             guests: self.guest_stats(now),
             fence_waits: self.disks.iter().map(|disk| disk.fence_waits).collect(),
-            host: vec![self.host_time.stats().clone()],
             scheduler: self.scheduler.stats(now),
             hedging: self.hedges.counts(),
             paths: all
@@ -60,7 +59,7 @@ impl Group {
             covered: now - self.minute_began,
             disks: self.disks().map(of_disk).collect(),
             paths: added.filter_map(of_path).collect(),
-            stalled: self.host_time.stats().stalled.saturating_sub(self.taken_stalled),
+            stalled: self.host_time.sum().saturating_sub(self.taken_stalled),
         }
     }
 
@@ -69,7 +68,7 @@ impl Group {
         let minute = self.minute(now);
         self.disks.iter_mut().for_each(|disk| disk.guest.take());
         self.paths.iter_mut().for_each(Path::take_minute);
-        (self.minute_began, self.taken_stalled) = (now, self.host_time.stats().stalled);
+        (self.minute_began, self.taken_stalled) = (now, self.host_time.sum());
         minute
     }
 

@@ -12,17 +12,20 @@ use std::time::{Duration, Instant};
 use super::Group;
 use crate::overdue_reads::size;
 use crate::silence::LastLatency;
-use crate::{DiskId, Epoch, OpClass, Outcome, PathId, Stall, Waking};
+use crate::{DiskId, Epoch, OpClass, Outcome, PathId, Standstill};
 
 impl Group {
-    /// Begins a turn of the driver. Call it before anything else in the turn. Returns the time for which this host did not
-    /// run the driver before the turn, if that was 5 ms or more.
-    pub fn begin_turn(&mut self, now: Instant, waking: Waking) -> Option<Stall> {
-        self.attention.look(now, waking.due);
+    /// Begins a turn of the driver for this group. Call it before anything else in the turn.
+    pub fn begin_turn(&mut self, now: Instant) {
         if now >= self.publish_oldest_at && self.open > 0 {
             self.publish_oldest(now);
         }
-        self.host_time.look(now, waking)
+    }
+
+    /// Takes note of a time in which the driver stood still. Call it before anything else in the turn.
+    pub fn stood_still(&mut self, standstill: &Standstill) {
+        standstill.gap.into_iter().for_each(|gap| self.attention.add_gap(gap));
+        self.host_time.add(standstill);
     }
 
     /// Takes a sign of life of a live path that ends no request of the group: data of a request under way, or answers

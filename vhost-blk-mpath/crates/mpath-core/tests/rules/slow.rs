@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use mpath_core::{
     Action, AnaState, Association, Direction, DiskId, Epoch, FlowId, Group, GroupConfig, Injection, Io, IoError,
-    Limits, MinuteStats, Op, Outcome, PathConfig, PathId, PolicyKind, RetryCause, SharedDisk, SlowRequest, Tag, Waking,
-    Window,
+    Limits, MinuteStats, Op, Outcome, PathConfig, PathId, PolicyKind, RetryCause, SharedDisk, SlowRequest, Tag, Window,
 };
+
+use crate::wake_after;
 
 const MS: Duration = Duration::from_millis(1);
 const P0: PathId = PathId(0);
@@ -268,17 +269,8 @@ fn an_injected_delay_is_found_among_ordinary_requests() {
 
 /// A turn of the driver that begins after `time`, though the driver wanted to be woken after `due`.
 fn turn_after(t: &mut Test, due: Duration, time: Duration) {
-    let idle_since = t.now;
-    t.now += time;
-    t.group.begin_turn(
-        t.now,
-        Waking {
-            idle_since,
-            due: Some(idle_since + due),
-            processor_wait: Duration::ZERO,
-            processor_time: Duration::ZERO,
-        },
-    );
+    let due = t.now + due;
+    wake_after(&mut t.group, &mut t.now, Some(due), time);
 }
 
 #[test]

@@ -178,8 +178,7 @@ impl Connecting {
                 (None, ControllerEvent::Live(info)) => {
                     let granted = info.io_queues;
                     disks.io_queues_granted(path, granted).map_err(|needed| PathError::Queues { granted, needed })?;
-                    let admitted = disks.admit(&info).map_err(PathError::Host)?;
-                    let namespaces = Namespaces::new(&info, admitted).map_err(PathError::Admit)?;
+                    let namespaces = Namespaces::new(&info, disks.admit(&info)).map_err(PathError::Admit)?;
                     self.connected_controller = Some(ConnectedController { info: *info, namespaces });
                     actions.push_back(Action::Connect { qid: 1 });
                     self.deadline = Some(now + CONNECT_MAX);
@@ -258,7 +257,7 @@ mod tests {
         settings.controller.command_timeout = 100 * CONNECT_MAX;
         let mut disks = Known::new(&[namespace()]);
         let info = controller(&[namespace()]);
-        let namespaces = Namespaces::new(&info, disks.admit(&info).unwrap()).unwrap();
+        let namespaces = Namespaces::new(&info, disks.admit(&info)).unwrap();
         let mut connecting = Connecting::new(now);
         assert_eq!(connecting.next_timeout(), Some(now + CONNECT_MAX));
         connecting.connected::<Failed>(now, &settings, None, None, 0).unwrap();

@@ -32,7 +32,7 @@ pub(crate) fn live_with(
     (admin, info): (HostController, ControllerInfo),
 ) -> Path<Failed> {
     let threads = usize::from(settings.controller.io_queues);
-    let namespaces = Namespaces::new(&info, disks.admit(&info).unwrap()).unwrap();
+    let namespaces = Namespaces::new(&info, disks.admit(&info)).unwrap();
     let mut path = Path::new(now, ID, Epoch(8), Order::default(), settings);
     path.phase = PathPhase::Live(Box::new(Live::new(admin, info, namespaces, threads)));
     path
@@ -380,7 +380,7 @@ fn a_live_path_looks_again_for_a_namespace_that_it_does_not_find() {
     rig.disks = Known::new(&[namespace(), other]);
     let mut info = controller(&[namespace(), other]);
     info.namespaces[1] = Err(nvme_tcp::host::NamespaceError::Missing { nsid: 2, available: vec![1] });
-    let namespaces = Namespaces::new(&info, rig.disks.admit(&info).unwrap()).unwrap();
+    let namespaces = Namespaces::new(&info, rig.disks.admit(&info)).unwrap();
     let admin = HostController::new(rig.path.settings.controller.clone(), rig.now).unwrap();
     rig.path.phase = PathPhase::Live(Box::new(Live::new(admin, info, namespaces, 1)));
     for _ in 0..2 {

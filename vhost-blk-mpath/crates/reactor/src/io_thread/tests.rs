@@ -4,7 +4,7 @@ use std::io::Read;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use mpath_core::{AnaState, AnaStates, Association, Epoch, GroupConfig, PathConfig, SharedDisk};
+use mpath_core::{AnaState, AnaStates, Association, Epoch, GroupConfig, PathConfig, SharedDisk, TurnWatch, Waking};
 use mpath_lifecycle::ThreadMessage;
 
 use super::*;
@@ -382,7 +382,9 @@ fn requests_after_a_stall_may_have_waited_since_it_began() {
     let (idle_since, due) = (test.now, test.now + Duration::from_millis(50));
     test.now += Duration::from_secs(1);
     let waking = Waking { idle_since, due: Some(due), processor_wait: Duration::ZERO, processor_time: Duration::ZERO };
-    assert_eq!(test.thread.begin_turn(test.now, waking).unwrap().began, due);
+    let standstill = TurnWatch::new(idle_since).begin_turn(test.now, waking).unwrap();
+    test.thread.stood_still(&standstill);
+    assert_eq!(test.thread.last_stall.unwrap().began, due);
     test.thread.start_polling();
     test.thread.active.insert(FLOW);
     test.thread.finish_turn(test.now).unwrap();

@@ -12,7 +12,7 @@ use vhost_user_blk::{Queue, QueueError};
 use super::stopping::FAULTED_DRAIN_MAX;
 use super::{DiskState, IoThread};
 use crate::ring::Ring;
-use crate::ring_token::RingToken;
+use crate::ring_token::{Generation, RingToken};
 use crate::translate::io_of;
 use crate::usdt;
 
@@ -23,7 +23,7 @@ pub(super) struct QueueSlot {
     pub(super) disk: DiskId,
     pub(super) queue: Queue,
     /// Distinguishes its kick events from those of an earlier virtqueue of the same flow.
-    pub(super) generation: u32,
+    pub(super) generation: Generation,
     /// Requests fetched and not completed.
     pub(super) in_flight: u32,
     /// Set when the virtqueue drains. No more available requests are fetched then.
@@ -80,7 +80,7 @@ impl QueueSlot {
 
 impl<R: Ring> IoThread<R> {
     pub(super) fn start_queue(&mut self, now: Instant, disk: DiskId, flow: FlowId, queue: Queue) -> io::Result<()> {
-        self.generation = self.generation.wrapping_add(1);
+        self.generation = self.generation.next();
         let generation = self.generation;
         self.ring.watch(queue.kick_fd(), RingToken::Kick { flow, generation }.encode())?;
         self.disks[&disk].queues.queue_started(&queue);

@@ -11,6 +11,7 @@ use low_water::LowWater;
 
 mod recv;
 mod send;
+mod shared;
 mod simulated;
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,7 @@ mod uring;
 
 pub(crate) use recv::{Received, RecvSlot};
 pub(crate) use send::{SendPart, SendSlot, Sent};
+pub(crate) use shared::SharedRing;
 pub use simulated::{SimulatedRing, SocketCall};
 pub(crate) use uring::Uring;
 pub use uring::{RingError, reset};

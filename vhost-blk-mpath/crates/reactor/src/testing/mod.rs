@@ -10,15 +10,15 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixListener;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use memmap2::{MmapOptions, MmapRaw};
-use mpath_core::{DiskId, FlowId};
+use mpath_core::{DiskId, FlowId, Group};
 use rustix::fs::{MemfdFlags, memfd_create};
 use vhost_user_blk::{DiskGeometry, Queue, QueueRunner, Request, VirtioDisk, serve_connection};
 use virtio_driver::{VhostUser, VirtioBlkFeatureFlags, VirtioBlkQueue, VirtioBlkTransport, VirtioFeatureFlags};
 
-use crate::{DiskQueues, IoThreadHandle};
+use crate::{DiskQueues, IoThreadHandle, IoThreads, PathEvent, PathSetPart};
 
 pub(crate) use controller::Controller;
 pub(crate) use rig::Rig;
@@ -157,6 +157,19 @@ impl Guest {
     pub(crate) fn results(&mut self) -> Vec<i32> {
         self.driver.completions().map(|completion| completion.ret).collect()
     }
+}
+
+/// An I/O thread with this group, and a disk.
+pub(crate) fn start_thread(
+    group: Group,
+    poll_limit: Duration,
+    report: impl Fn(PathEvent) + Send + 'static,
+) -> IoThreadHandle {
+    let threads = IoThreads::start(1).unwrap();
+    let part = PathSetPart { group, poll_limit, report: Box::new(report) };
+    let thread = threads.place([part].into_iter()).pop().unwrap();
+    thread.add_disk(DISK, "disk".into(), 4096, Arc::new(DiskQueues::new(0, Instant::now())));
+    thread
 }
 
 /// Starts a virtqueue of the usual disk, the first one that a front-end starts.

@@ -1,13 +1,13 @@
 //! Test helper: an I/O thread with one path.
 
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use mpath_core::{AnaState, Association, Epoch, Group, GroupConfig, PathConfig, PathId, SharedDisk};
 use mpath_lifecycle::ThreadMessage;
 
-use super::{Controller, DISK, FLOW, Guest, TIMEOUT, start_queue};
-use crate::{CloseMode, DiskQueues, IoThreadConfig, IoThreadHandle, PathEvent, PathEventKind};
+use super::{Controller, FLOW, Guest, TIMEOUT, start_queue, start_thread};
+use crate::{CloseMode, IoThreadHandle, PathEvent, PathEventKind};
 
 const PATH: PathId = PathId(0);
 const EPOCH: Epoch = Epoch(1);
@@ -25,16 +25,8 @@ impl Rig {
         let mut group = Group::new(Instant::now(), GroupConfig::default(), &[SharedDisk::default()]);
         group.add_path(PATH, PathConfig::default());
         let (report, events) = mpsc::channel();
-        let report = Box::new(move |event: PathEvent| drop(report.send(event)));
-        let config = IoThreadConfig {
-            name: "io-test".into(),
-            group,
-            poll_limit: Duration::from_micros(200),
-            report,
-            stalled: Box::new(drop),
-        };
-        let thread = IoThreadHandle::start(config).unwrap();
-        thread.add_disk(DISK, "disk".into(), 4096, Arc::new(DiskQueues::new(0, Instant::now())));
+        let report = move |event| drop(report.send(event));
+        let thread = start_thread(group, Duration::from_micros(200), report);
         let (controller, link) = Controller::connect();
         let association =
             Association { epoch: EPOCH, ana: AnaState::Optimized.into(), volatile_write_cache: false, queue_depth: 15 };

@@ -1,14 +1,14 @@
 //! Test helper: an I/O thread with two paths.
 
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use mpath_core::{
     AnaState, Association, Epoch, Group, GroupConfig, GroupStats, PathConfig, PathId, PolicyKind, SharedDisk,
 };
 
-use super::{Controller, DISK, Guest, eventually};
-use crate::{DiskQueues, IoThreadConfig, IoThreadHandle, PathEvent};
+use super::{Controller, Guest, eventually, start_thread};
+use crate::IoThreadHandle;
 
 /// A thread with two paths. The first one is preferred.
 pub(crate) fn two_paths(config: &GroupConfig) -> (IoThreadHandle, [Controller; 2]) {
@@ -18,11 +18,7 @@ pub(crate) fn two_paths(config: &GroupConfig) -> (IoThreadHandle, [Controller; 2
     for path in paths {
         group.add_path(path, PathConfig::default());
     }
-    let report = Box::new(|_: PathEvent| {});
-    let config =
-        IoThreadConfig { name: "io-test".into(), group, poll_limit: Duration::ZERO, report, stalled: Box::new(drop) };
-    let thread = IoThreadHandle::start(config).unwrap();
-    thread.add_disk(DISK, "disk".into(), 4096, Arc::new(DiskQueues::new(0, Instant::now())));
+    let thread = start_thread(group, Duration::ZERO, drop);
     let association =
         Association { epoch: Epoch(1), ana: AnaState::Optimized.into(), volatile_write_cache: false, queue_depth: 15 };
     let controllers = paths.map(|path| {

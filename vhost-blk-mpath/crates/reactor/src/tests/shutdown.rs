@@ -1,7 +1,7 @@
 //! The end of I/O threads that share an association.
 
 use std::io::{ErrorKind, Read};
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,8 +11,8 @@ use mpath_core::{
 use mpath_lifecycle::ThreadMessage;
 use nvme_tcp::wire::Status;
 
-use crate::testing::{Controller, DISK, FLOW, Guest, TIMEOUT, eventually, start_queue};
-use crate::{DiskQueues, IoThreadConfig, IoThreadHandle};
+use crate::IoThreadHandle;
+use crate::testing::{Controller, FLOW, Guest, TIMEOUT, eventually, start_queue, start_thread};
 
 const PATH: PathId = PathId(0);
 const QUEUE_DEPTH: u16 = 15;
@@ -26,15 +26,7 @@ fn association(queue_depth: u16) -> Association {
 fn start(disk: &SharedDisk) -> (IoThreadHandle, Controller) {
     let mut group = Group::new(Instant::now(), GroupConfig::default(), std::slice::from_ref(disk));
     group.add_path(PATH, PathConfig::default());
-    let config = IoThreadConfig {
-        name: "io-test".into(),
-        group,
-        poll_limit: Duration::ZERO,
-        report: Box::new(drop),
-        stalled: Box::new(drop),
-    };
-    let thread = IoThreadHandle::start(config).unwrap();
-    thread.add_disk(DISK, "disk".into(), 4096, Arc::new(DiskQueues::new(0, Instant::now())));
+    let thread = start_thread(group, Duration::ZERO, drop);
     let (controller, link) = Controller::connect();
     thread.path_up(PATH, association(QUEUE_DEPTH), link);
     (thread, controller)

@@ -215,12 +215,12 @@ impl mpath_lifecycle::Disks for Disks {
         Some(ServedNamespace { namespace: (*found)?, shown_blocks: (*shown)? })
     }
 
-    fn admit(&mut self, info: &ControllerInfo) -> Result<Admissions<IoFailure>, IoFailure> {
+    fn admit(&mut self, info: &ControllerInfo) -> Admissions<IoFailure> {
         let admitted = info.namespaces.iter().enumerate().map(|(disk, found)| {
             let found = found.clone().map_err(Unusable::from)?.identity;
             self.admit_disk(disk, &found)
         });
-        Ok(admitted.collect())
+        admitted.collect()
     }
 
     fn io_queues_granted(&mut self, path: PathId, granted: u16) -> Result<(), u16> {

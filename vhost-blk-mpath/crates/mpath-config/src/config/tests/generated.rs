@@ -96,12 +96,14 @@ proptest! {
         disks in (disk(0), disk(1), disk(2)),
         count in 1_usize..=3,
         io_threads in bounded(),
+        has_pool: bool,
         history_mib in 1_u32..=1024,
         wait_for in proptest::sample::select(vec![WaitFor::None, WaitFor::Any, WaitFor::All]),
         hostid in proptest::option::of(1_u128..),
     ) {
         let mut config = Config::new([disks.0, disks.1, disks.2].into_iter().take(count).collect());
         (config.io_threads, config.wait_for) = (io_threads, wait_for);
+        config.io_thread_pool = has_pool.then_some(io_threads);
         config.history_size = format!("{history_mib}MiB").parse().unwrap();
         config.hostid = hostid.map(|id| uuid::Uuid::from_u128(id).to_string().parse().unwrap());
         config.metrics_address = hostid.map(|id| format!("[::{:x}]:9464", id % 0xffff).parse().unwrap());

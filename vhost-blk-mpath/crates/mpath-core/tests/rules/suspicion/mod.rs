@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use mpath_core::{
     Action, AnaState, Association, DiskId, Epoch, FlowId, Group, GroupConfig, Injection, Io, Op, OpClass, Outcome,
-    PathConfig, PathId, PathStats, PolicyKind, SharedDisk, Tag, Waking, Window,
+    PathConfig, PathId, PathStats, PolicyKind, SharedDisk, Tag, Window,
 };
 
 const MS: Duration = Duration::from_millis(1);

@@ -1,18 +1,15 @@
 //! A driver that stood still: its process was stopped, its host suspended, or its thread got no processor.
 
 use super::*;
+use crate::wake_after;
 
 const SECOND: Duration = Duration::from_secs(1);
 
 impl Test {
     /// Begins a turn this much later.
     fn turn_after(&mut self, time: Duration) -> Vec<Action> {
-        let (idle_since, due) = (self.now, self.group.next_timeout());
-        self.now += time;
-        self.group.begin_turn(
-            self.now,
-            Waking { idle_since, due, processor_wait: Duration::ZERO, processor_time: Duration::ZERO },
-        );
+        let due = self.group.next_timeout();
+        wake_after(&mut self.group, &mut self.now, due, time);
         self.actions()
     }
 }

@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use mpath_core::{DiskId, Group, GroupConfig, GroupStats, PathConfig, PathId, SharedDisk, UnflushedPaths, Waking};
+use mpath_core::{
+    DiskId, Group, GroupConfig, GroupStats, PathConfig, PathId, SharedDisk, TurnWatch, UnflushedPaths, Waking,
+};
 use reactor::{DiskQueues, PathEvent, PathEventKind, SimulatedRing};
 
 use self::socket::Socket;
@@ -49,6 +51,7 @@ pub(crate) struct IoThread {
     timer: TurnTimer,
     /// The end of its last turn, and when it wanted the next one.
     waking: Waking,
+    watch: TurnWatch,
     /// The events of paths in this turn.
     pub(crate) reports: Vec<PathEvent<ConnId>>,
 }
@@ -95,6 +98,7 @@ impl IoThread {
                 processor_wait: Duration::ZERO,
                 processor_time: Duration::ZERO,
             },
+            watch: TurnWatch::new(now),
             reports: Vec::new(),
         }
     }
@@ -192,7 +196,10 @@ impl IoThread {
             // Dropped messages tell the tasks that wait for an answer that the thread has ended.
             return self.inbox.clear();
         }
-        self.inner.begin_turn(now, self.waking);
+        if let Some(standstill) = self.watch.begin_turn(now, self.waking) {
+            self.inner.stood_still(&standstill);
+        }
+        self.inner.begin_turn(now);
         let messages_first = self.rng.percent(50);
         if messages_first {
             self.take_messages(ctx);
