@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
+use monotonic::{Duration, Instant};
 use mpath_api::types::{
     self, ClearedFences, DiskFences, DiskState, EventKind, Events, FenceWaits, GuestFigures, HedgeStatus,
     HistoryMinute, LimitStatus, MovedRequests, OpStats, Origin, PathAction, PathSharer, PathState, PathWindow, Reload,
@@ -197,7 +198,7 @@ impl Control for Daemon {
                     hedges: stats.map_or(0, |stats| stats.hedges),
                     hedges_won: stats.map_or(0, |stats| stats.hedges_won),
                     fenced: stats.map_or(0, |stats| stats.fenced),
-                    fence_left_ms: subsystem.fence_left(status.id).map(|left| left.as_millis() as u64 + 1),
+                    fence_left_ms: subsystem.fence_left(status.id).map(|left| left.as_millis() + 1),
                     unflushed: subsystem.may_be_unflushed(status.id),
                     io_share: 0.0,
                     io_share_1s: 0.0,
@@ -426,7 +427,7 @@ fn sharers(subsystem: &Subsystem, status: &PathStatus) -> Vec<PathSharer> {
 /// An I/O thread as the API shows it.
 fn describe_thread(index: u16, thread: &IoThreadHandle, host: &HostStats) -> types::IoThread {
     let times = thread.processor_times();
-    let ms = |time: Duration| time.as_millis() as u64;
+    let ms = |time: Duration| time.as_millis();
     types::IoThread {
         thread: index,
         ran_ms: times.map(|times| ms(times.ran)),
@@ -469,7 +470,7 @@ fn describe(service: &Service, disk: &Disk, disk_state: DiskState, stats: Option
         held_ms: disk.inherited_fence().and_then(|fence| {
             let left = fence.until.saturating_duration_since(Instant::now());
             // Rounded up, so that 0 is never shown while requests are held.
-            (!left.is_zero()).then(|| left.as_millis() as u64 + 1)
+            (!left.is_zero()).then(|| left.as_millis() + 1)
         }),
         policy: live.policy,
         scheduler: Some(live.scheduler),
@@ -488,7 +489,7 @@ fn describe(service: &Service, disk: &Disk, disk_state: DiskState, stats: Option
         fence_waits: stats
             .and_then(|stats| stats.fence_waits.get(usize::from(disk.id.0)).copied())
             .map_or_else(FenceWaits::default, FenceWaits::from),
-        polled_ms: polled.as_millis() as u64,
+        polled_ms: polled.as_millis(),
         io_threads: io_threads.map(|((thread, host), index)| describe_thread(index, thread, host)).collect(),
         guest: stats
             .and_then(|stats| stats.guests.get(usize::from(disk.id.0)))

@@ -10,8 +10,9 @@ use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use monotonic::Instant;
 use mpath_api::types::EventKind;
 use mpath_api_server::socket::BindError;
 use mpath_api_server::{MetricsBindError, on_behalf_of};

@@ -87,8 +87,8 @@ impl Reads {
         eventually("the history says so", || {
             let minutes = self.daemon.api.history("disk0", from, SystemTime::now()).unwrap();
             let stalled_ms: u64 = minutes.iter().map(|minute| minute.host_stalled_ms).sum();
-            let waited: Duration = minutes.iter().map(|minute| minute.long_requests.host).sum();
-            stalled_ms >= 200 && waited >= Duration::from_millis(200)
+            let waited: monotonic::Duration = minutes.iter().map(|minute| minute.long_requests.host).sum();
+            stalled_ms >= 200 && waited >= Duration::from_millis(200).into()
         });
         eventually("an event tells", || !events(&self.daemon, EventKind::HostStalled).is_empty());
         for kind in [EventKind::PathLost, EventKind::DiskWaiting] {

@@ -5,8 +5,8 @@
 use std::hint::spin_loop;
 use std::io;
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use mpath_core::{Stall, Waking};
 
 use crate::IoThreadMessage;
@@ -194,10 +194,10 @@ mod tests {
         let mut events = Vec::new();
         thread::scope(|scope| {
             scope.spawn(|| {
-                thread::sleep(Duration::from_millis(20));
+                thread::sleep(Duration::from_millis(20).into());
                 guest.write(0, 4096);
                 // Without this, a loop that sleeps would never end.
-                thread::sleep(Duration::from_secs(2));
+                thread::sleep(Duration::from_secs(2).into());
                 guest.kick();
             });
             wait(&mut io, Instant::now(), None, Duration::from_secs(10), &mut events).unwrap();

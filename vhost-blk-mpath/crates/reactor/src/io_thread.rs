@@ -14,8 +14,8 @@ mod virtqueues;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
-use std::time::Instant;
 
+use monotonic::Instant;
 use mpath_core::{Action, DiskId, FlowId, Group, GroupStats, IoError, Outcome, PathId, Stall, Tag, Waking};
 use nvme_tcp::host::{IoCommand, SubmitError};
 use vhost_user_blk::{Op, Queue, any_memory_fault};

@@ -3,8 +3,8 @@
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use mpath_core::{
     Association, ClassPolicies, DiskId, FlowId, Group, GroupStats, Hedging, Injection, MinuteStats, OpClass, PathId,
     SchedulerSpec, SlowRequest, Stall,
@@ -339,8 +339,7 @@ impl StoppingQueue {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
+    use monotonic::Duration;
     use mpath_core::{GroupConfig, PathConfig, PolicyKind, SharedDisk};
 
     use super::*;

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
-use std::time::Duration;
 
+use monotonic::Duration;
 use mpath_config::ValueError;
 use mpath_core::{Direction, Distribution, OpClass, json_schema, parse_bytes, parse_time, time_text, words};
 use serde::{Deserialize, Serialize};
@@ -133,12 +133,12 @@ impl InjectedLatency {
     }
 }
 
-impl TryFrom<Duration> for InjectedLatency {
+impl TryFrom<std::time::Duration> for InjectedLatency {
     type Error = ValueError;
 
     /// Drops fractions of a microsecond.
-    fn try_from(latency: Duration) -> Result<Self, ValueError> {
-        Self::try_from(u64::try_from(latency.as_micros()).unwrap_or(u64::MAX))
+    fn try_from(latency: std::time::Duration) -> Result<Self, ValueError> {
+        Self::try_from(Duration::from(latency).as_micros())
     }
 }
 

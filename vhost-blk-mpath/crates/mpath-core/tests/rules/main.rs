@@ -11,8 +11,7 @@ mod slow;
 mod suspicion;
 mod virtual_time;
 
-use std::time::Duration;
-
+use monotonic::Duration;
 use mpath_core::{Outcome, RetryCause};
 
 /// A status that asks for a retry, of a command that was not executed.

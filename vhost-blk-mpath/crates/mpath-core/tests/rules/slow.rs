@@ -1,8 +1,8 @@
 //! Slow requests: their time is attributed to the stage in which it passed.
 
 use std::num::NonZeroU64;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use mpath_core::{
     Action, AnaState, Association, Direction, DiskId, Epoch, FlowId, Group, GroupConfig, Injection, Io, IoError,
     Limits, MinuteStats, Op, Outcome, PathConfig, PathId, PolicyKind, RetryCause, SharedDisk, SlowRequest, Tag, Waking,
@@ -73,7 +73,7 @@ impl Test {
     }
 
     /// The stages of a request that took time, in ms.
-    fn stages_ms(&self, tag: u32) -> Vec<(&'static str, u128)> {
+    fn stages_ms(&self, tag: u32) -> Vec<(&'static str, u64)> {
         let named = self.slow(tag).stages.named().into_iter();
         named.map(|(name, time)| (name, time.as_millis())).filter(|(_, ms)| *ms > 0).collect()
     }

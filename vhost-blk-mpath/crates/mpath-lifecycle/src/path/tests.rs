@@ -1,7 +1,6 @@
 //! Orders, losses and the end of a path, without a controller. The simulator tests them with one.
 
-use std::time::Duration;
-
+use monotonic::Duration;
 use mpath_core::{Group, GroupConfig, PathConfig, SharedDisk};
 use nvme_tcp::host::{ControllerInfo, HostController};
 

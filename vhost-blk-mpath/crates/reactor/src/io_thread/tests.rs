@@ -2,8 +2,8 @@
 
 use std::io::Read;
 use std::sync::mpsc;
-use std::time::Duration;
 
+use monotonic::Duration;
 use mpath_core::{AnaState, AnaStates, Association, Epoch, GroupConfig, PathConfig, SharedDisk};
 use mpath_lifecycle::ThreadMessage;
 

@@ -1,7 +1,6 @@
 //! The connect sequence: the facts it finds, and the errors that end it.
 
-use std::time::{Duration, Instant};
-
+use monotonic::{Duration, Instant};
 use proptest::prelude::*;
 
 use super::admin::{Admin, KATO, TIMEOUT, config};

@@ -6,8 +6,8 @@ mod socket;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, mpsc};
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use mpath_core::{DiskId, Group, GroupConfig, GroupStats, PathConfig, PathId, SharedDisk, UnflushedPaths, Waking};
 use reactor::{DiskQueues, PathEvent, PathEventKind, SimulatedRing};
 
