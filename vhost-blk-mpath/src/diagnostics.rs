@@ -79,7 +79,7 @@ fn describe_path(subsystem: &Subsystem, disk: DiskId, verdict: &PathVerdict) -> 
         address: status.address.clone(),
         state: status.api_state(),
         reason,
-        left_us: left.map(|left| left.as_micros()),
+        left_us: left.map(monotonic::Duration::as_micros),
         ana_state,
         opinion: verdict.opinion,
         in_flight: verdict.in_flight,

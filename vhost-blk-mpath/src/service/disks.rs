@@ -345,7 +345,7 @@ impl Disks {
             },
         );
         self.common.events.record(name.as_str(), None, EventKind::DiskRemoved, message);
-        RemovedDisk { disk: name.to_string(), in_doubt_ms: in_doubt.map(|left| left.as_millis()) }
+        RemovedDisk { disk: name.to_string(), in_doubt_ms: in_doubt.map(Duration::as_millis) }
     }
 
     /// Begins the removal of a disk: no front-end is accepted from now on. Returns the service to be ended and its

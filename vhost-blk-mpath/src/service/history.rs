@@ -146,7 +146,7 @@ fn describe(subsystem: &Subsystem, stats: &MinuteStats, began: SystemTime) -> Ve
             guest,
             long_requests: of.long_stages,
             host_stalled_ms,
-            oldest_request_ms: oldest.map(|age| age.as_millis()),
+            oldest_request_ms: oldest.map(monotonic::Duration::as_millis),
             slowest,
             paths: paths.clone(),
         };

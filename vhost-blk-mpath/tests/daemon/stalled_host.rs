@@ -80,7 +80,7 @@ impl Reads {
     /// Slow requests name the host, and no path is lost for that.
     fn judge(&self) {
         let slow = self.daemon.api.slow(None).unwrap();
-        let of_host = |of: &&SlowRequest| of.longest == "host" && of.stages.host.as_micros() * 2 > of.total_us.into();
+        let of_host = |of: &&SlowRequest| of.longest == "host" && of.stages.host.as_micros() * 2 > of.total_us;
         let stalled = slow.iter().filter(|of| of.total_us > 200_000);
         assert!(stalled.filter(of_host).count() > 0, "{slow:?}");
         let from = SystemTime::now() - Duration::from_secs(180);

@@ -1,5 +1,7 @@
 //! A length of time.
 
+#![allow(clippy::cast_precision_loss)] // floats of times
+
 use std::fmt;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Sub, SubAssign};

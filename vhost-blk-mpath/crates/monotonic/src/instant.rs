@@ -8,7 +8,10 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::Duration;
 
-/// A time of `CLOCK_MONOTONIC`, the clock of `std::time::Instant`.
+/// The time at which `CLOCK_MONOTONIC` began, in seconds. With std too, an instant may be before that.
+const BOOT: u64 = 100 * 365 * 86_400;
+
+/// A time of `CLOCK_MONOTONIC`, the clock of `std::time::Instant`: at most 100 years before the clock began, 484 years after.
 ///
 /// It is never 0, so an `Option<Instant>` is one word too.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,8 +22,8 @@ impl Instant {
     #[must_use]
     pub fn now() -> Self {
         let time = clock_gettime(ClockId::Monotonic);
-        // Linux never sets this clock to a time before boot.
-        Self::from_nanos(time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs())
+        // Linux never sets this clock to a negative time.
+        Self::from_nanos((BOOT + time.tv_sec.unsigned_abs()) * 1_000_000_000 + time.tv_nsec.unsigned_abs())
     }
 
     #[inline]
@@ -58,7 +61,7 @@ impl Instant {
         self.0.checked_add(time.nanos()).map(Self)
     }
 
-    /// `None` if the result is before the start of the clock.
+    /// `None` if the result is too early.
     #[inline]
     #[must_use]
     pub fn checked_sub(self, time: Duration) -> Option<Self> {
@@ -70,7 +73,7 @@ impl fmt::Debug for Instant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nanos = self.0.get();
         f.debug_struct("Instant")
-            .field("tv_sec", &(nanos / 1_000_000_000))
+            .field("tv_sec", &(nanos / 1_000_000_000).cast_signed().wrapping_sub_unsigned(BOOT))
             .field("tv_nsec", &(nanos % 1_000_000_000))
             .finish()
     }

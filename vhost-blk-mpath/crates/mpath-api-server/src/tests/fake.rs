@@ -269,7 +269,7 @@ impl Control for Fake {
             let mut all = self.injections.lock().unwrap();
             let of_path = &mut all[disk_index(&path.disk)?][usize::from(path.index)];
             of_path.retain(|other| !injection.replaces(&other.injection));
-            let ends_in_ms = time.map(|time| time.as_millis());
+            let ends_in_ms = time.map(monotonic::Duration::as_millis);
             of_path.push(InjectionInForce { injection, ends_in_ms, changed: None });
         }
         Ok(())

@@ -96,7 +96,7 @@ ranged! {
 }
 ranged! {
     /// Milliseconds after which an injection ends by itself, from 1 ms to 24 h.
-    InjectedMilliseconds, 1..=86_400_000, |text| u64::try_from(parse_time(text)?.as_millis()).ok(),
+    InjectedMilliseconds, 1..=86_400_000, |text| parse_time(text).map(Duration::as_millis),
     "an injection ends after 1ms to 24h (1 to 86400000 ms)", "30s"
 }
 ranged! {
@@ -106,7 +106,7 @@ ranged! {
 }
 ranged! {
     /// Microseconds from 1 to 60 000 000.
-    InjectedLatency, 1..=60_000_000, |text| u64::try_from(parse_time(text)?.as_micros()).ok(),
+    InjectedLatency, 1..=60_000_000, |text| parse_time(text).map(Duration::as_micros),
     "an injected time is 1us to 60s (1 to 60000000 us)", "30ms"
 }
 

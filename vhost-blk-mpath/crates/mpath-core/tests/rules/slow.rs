@@ -406,7 +406,7 @@ fn a_stall_is_of_one_minute() {
 fn the_oldest_request_is_published_until_it_is_answered() {
     let disks = [SharedDisk::default(), SharedDisk::default()];
     let mut t = Test::with(GroupConfig::default(), &disks);
-    let age = |t: &Test| disks.each_ref().map(|disk| disk.oldest.age(t.now).map(|age| age.as_millis()));
+    let age = |t: &Test| disks.each_ref().map(|disk| disk.oldest.age(t.now).map(Duration::as_millis));
     t.submit(0, Op::Write);
     t.pass(300 * MS);
     t.submit(1, Op::Read);
