@@ -39,7 +39,7 @@ const OPTION: &str = "watch";
 pub(crate) fn interval(text: &str) -> Result<Duration, String> {
     let advice = "give a time and its unit, 100ms to 1h, such as 2s";
     let is_in_range = |time: &Duration| (Duration::from_millis(100)..=Duration::from_secs(3600)).contains(time);
-    parse_time(text).filter(is_in_range).ok_or_else(|| format!("no interval; {advice}"))
+    parse_time(text).map(Duration::from).filter(is_in_range).ok_or_else(|| format!("no interval; {advice}"))
 }
 
 /// Adds the option to every command that shows something.

@@ -23,7 +23,7 @@ pub(crate) struct NoPoint {
 /// 03:12`, RFC 3339). A time without an offset is in UTC.
 pub(crate) fn point(text: &str, now: SystemTime) -> Result<SystemTime, NoPoint> {
     let text = text.trim();
-    let before_now = || now.checked_sub(parse_time(text)?).filter(|at| *at >= UNIX_EPOCH);
+    let before_now = || now.checked_sub(parse_time(text)?.into()).filter(|at| *at >= UNIX_EPOCH);
     let found = before_now().or_else(|| last_time_of_day(text, now)).or_else(|| date_and_time(text));
     found.ok_or_else(|| NoPoint { text: text.into() })
 }

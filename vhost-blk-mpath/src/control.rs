@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
+use monotonic::{Duration, Instant};
 use mpath_api::types::{
     self, ClearedFences, DiskFences, DiskState, EventKind, Events, FenceWaits, GuestFigures, HedgeStatus,
     HistoryMinute, LimitStatus, MovedRequests, OpStats, Origin, PathAction, PathSharer, PathState, PathWindow, Reload,
@@ -200,7 +201,7 @@ impl Control for Daemon {
                     hedges: stats.map_or(0, |stats| stats.hedges),
                     hedges_won: stats.map_or(0, |stats| stats.hedges_won),
                     fenced: stats.map_or(0, |stats| stats.fenced),
-                    fence_left_ms: subsystem.fence_left(status.id).map(|left| left.as_millis() as u64 + 1),
+                    fence_left_ms: subsystem.fence_left(status.id).map(|left| left.as_millis() + 1),
                     unflushed: subsystem.may_be_unflushed(status.id),
                     io_share: 0.0,
                     io_share_1s: 0.0,
@@ -429,7 +430,7 @@ fn sharers(subsystem: &Subsystem, status: &PathStatus) -> Vec<PathSharer> {
 /// An I/O thread as the API shows it.
 fn describe_thread(thread: &IoThreadControl, host: &HostStats) -> types::IoThread {
     let times = thread.processor_times();
-    let ms = |time: Duration| time.as_millis() as u64;
+    let ms = |time: Duration| time.as_millis();
     types::IoThread {
         thread: thread.number(),
         polled_ms: ms(thread.polled()),
@@ -480,7 +481,7 @@ fn describe(
         held_ms: disk.inherited_fence().and_then(|fence| {
             let left = fence.until.saturating_duration_since(Instant::now());
             // Rounded up, so that 0 is never shown while requests are held.
-            (!left.is_zero()).then(|| left.as_millis() as u64 + 1)
+            (!left.is_zero()).then(|| left.as_millis() + 1)
         }),
         policy: live.policy,
         scheduler: Some(live.scheduler),

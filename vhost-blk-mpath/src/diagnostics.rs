@@ -1,7 +1,8 @@
 //! Explanations and slow requests: the answers of the I/O threads, with what only the control thread knows.
 
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
+use monotonic::Instant;
 use mpath_api::types::{ExplainedPath, NextRequest, PathReason, SlowRequest, ThreadExplanation};
 use mpath_api_server::ControlError;
 use mpath_core::{DiskId, PathVerdict, WaitCause, Waiting};
@@ -47,7 +48,7 @@ fn describe(
         thread,
         queues: explained.queues.iter().map(|flow| flow.0 - first_flow.0).collect(),
         // Rounded up, so that 0 is never shown while requests are held.
-        held_ms: explained.held_for.map(|left| left.as_millis() as u64 + 1),
+        held_ms: explained.held_for.map(|left| left.as_millis() + 1),
         suspended: explained.is_suspended,
         read: NextRequest::new(&group.read, path),
         write: NextRequest::new(&group.write, path),
@@ -78,7 +79,7 @@ fn describe_path(subsystem: &Subsystem, disk: DiskId, verdict: &PathVerdict) -> 
         address: status.address.clone(),
         state: status.api_state(),
         reason,
-        left_us: left.map(|left| left.as_micros() as u64),
+        left_us: left.map(monotonic::Duration::as_micros),
         ana_state,
         opinion: verdict.opinion,
         in_flight: verdict.in_flight,
@@ -103,7 +104,7 @@ pub(crate) async fn slow(subsystem: &Subsystem) -> Result<Vec<SlowRequest>, Cont
         let (now, time) = (Instant::now(), SystemTime::now());
         all.extend(slow.iter().map(|of| {
             let disk = subsystem.disk(of.io.disk);
-            let ended = time.checked_sub(now - of.ended_at).unwrap_or(time);
+            let ended = time.checked_sub((now - of.ended_at).into()).unwrap_or(time);
             SlowRequest::new(disk.name().into(), utc(ended), of.io.flow.0 - disk.first_flow.0, of)
         }));
     }

@@ -5,8 +5,9 @@
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
+use monotonic::{Duration, Instant};
 use mpath_api::types::{Event, EventKind, EventPath, Events, Severity};
 use mpath_api_server::caller;
 use tokio::sync::watch;
@@ -394,6 +395,9 @@ mod tests {
 
     #[test]
     fn times_are_utc() {
-        assert_eq!(utc(SystemTime::UNIX_EPOCH + Duration::from_millis(1_795_250_000_007)), "2026-11-21T08:33:20.007Z");
+        assert_eq!(
+            utc(SystemTime::UNIX_EPOCH + Duration::from_millis(1_795_250_000_007).into()),
+            "2026-11-21T08:33:20.007Z"
+        );
     }
 }

@@ -6,8 +6,9 @@ use std::collections::VecDeque;
 use std::fs;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
+use monotonic::{Duration, Instant};
 use mpath_core::Stall;
 
 /// Shorter stalls are only counted, by the I/O threads.
@@ -180,7 +181,7 @@ impl HostStalls {
         stalls.kept.iter_mut().filter(|kept| is_due(kept)).for_each(|kept| kept.is_told = true);
         stalls.told_at = Some(now);
         drop(stalls);
-        let utc = |at: Instant| humantime::format_rfc3339_millis(time - (now - at));
+        let utc = |at: Instant| humantime::format_rfc3339_millis(time - (now - at).into());
         Some(format!(
             "this host did not run the daemon, or a thread of it, {}, from {} until {}: {}; its requests waited for this host and not \
              for storage",
@@ -286,7 +287,7 @@ mod tests {
         }
 
         fn untold(&self, ms: u32) -> Option<String> {
-            self.stalls.untold(self.at(ms), SystemTime::UNIX_EPOCH + ms * MS)
+            self.stalls.untold(self.at(ms), SystemTime::UNIX_EPOCH + (ms * MS).into())
         }
     }
 

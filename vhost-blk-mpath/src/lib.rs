@@ -6,6 +6,7 @@
 
 mod args;
 mod check;
+mod clock;
 mod configuration;
 mod control;
 mod diagnostics;

@@ -9,8 +9,8 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::hash::Hash;
 use std::sync::{LazyLock, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use tracing::callsite::Identifier;
 use tracing::{Level, Metadata};
 
@@ -78,7 +78,7 @@ pub(crate) fn admits(metadata: &Metadata<'_>) -> bool {
 /// Reports once in a period the lines that were left out.
 pub(crate) async fn report() -> Infallible {
     loop {
-        tokio::time::sleep(PERIOD).await;
+        tokio::time::sleep(PERIOD.into()).await;
         let left_out = PLACES.lock().unwrap_or_else(PoisonError::into_inner).take_left_out();
         for (place, lines) in left_out {
             tracing::warn!(

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use monotonic::Instant;
 use mpath_api::types::EventKind;
 use mpath_api_server::socket::BindError;
 use mpath_api_server::{MetricsBindError, on_behalf_of};

@@ -85,8 +85,8 @@ pub(crate) async fn restore(api: &Path, at_most: Duration) -> (EventLog, Option<
     let path = with_suffix(api, ".state.lock");
     let api = api.to_owned();
     let restored = spawn_blocking(move || {
-        let lock =
-            Lock::wait_for(path, at_most / 2).inspect_err(|error| tracing::warn!(%error, "events are not saved"))?;
+        let lock = Lock::wait_for(path, (at_most / 2).into())
+            .inspect_err(|error| tracing::warn!(%error, "events are not saved"))?;
         let file = Arc::new(StateFile::open(&api));
         Ok::<_, LockError>((read(&file), EventFile { file, _lock: lock }))
     });
@@ -276,7 +276,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let api = place.path().join("api.sock");
         let (log, file) = (Arc::new(EventLog::new()), Arc::new(StateFile::open(&api)));
-        let lock = Lock::wait_for(place.path().join("lock"), INTERVAL).unwrap();
+        let lock = Lock::wait_for(place.path().join("lock"), INTERVAL.into()).unwrap();
         let saved = EventFile { file: Arc::clone(&file), _lock: lock };
         let (end, ends) = oneshot::channel();
         let keeping = tokio::spawn(keep_saved(Arc::clone(&log), Some(saved), ends));

@@ -136,8 +136,8 @@ fn waiting(all: &[Waiting]) -> Text {
             cause(of.cause).into(),
             or_dash(of.path),
             of.requests.to_string(),
-            ms(of.oldest.as_micros() as u64),
-            or_dash(of.ends_in.map(|time| ms(time.as_micros() as u64))),
+            ms(of.oldest.as_micros()),
+            or_dash(of.ends_in.map(|time| ms(time.as_micros()))),
             of.behind.to_string(),
         ]
     };

@@ -74,7 +74,7 @@ fn row(of: &SlowRequest) -> [String; 10] {
 
 /// The stages that took time, the longest first.
 fn stages(of: &SlowRequest) -> String {
-    let mut stages = of.stages.named().map(|(name, time)| (name, time.as_micros() as u64));
+    let mut stages = of.stages.named().map(|(name, time)| (name, time.as_micros()));
     stages.sort_by_key(|(_, us)| std::cmp::Reverse(*us));
     // A stage with less than a hundredth of the time does not explain it.
     let shown = stages.iter().filter(|(_, us)| *us > 0 && us * 100 >= of.total_us);

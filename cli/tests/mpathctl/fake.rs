@@ -5,8 +5,9 @@ mod diagnostics;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
+use monotonic::Duration;
 use mpath_api::types::{
     AnaState, Caller, ClearedFence, ClearedFences, Condition, Configuration, Disk, DiskFences, DiskHealth, DiskState,
     Event, EventKind, EventPath, Events, FenceWaits, GuestErrorCount, GuestErrorReason, GuestFigures, GuestOperation,
@@ -225,7 +226,7 @@ impl Control for Fake {
             if wanted.contains(&PathRef { disk: path.disk.clone(), index: path.index }) {
                 path.injections.retain(|other| !injection.replaces(&other.injection));
                 // A moment has passed.
-                let ends_in_ms = time.map(|time| time.as_millis() as u64 - 200);
+                let ends_in_ms = time.map(|time| time.as_millis() - 200);
                 path.injections.push(InjectionInForce { injection, ends_in_ms, changed: None });
             }
         }

@@ -3,9 +3,8 @@
 //! The corpora of `admin`, `discovery` and `io_queue` have inputs that replay answers of the target of Linux 6.12.117. The
 //! names of host and subsystem, CNTLIDs and CIDs are those of the fuzz target.
 
-use std::time::Duration;
-
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
+use monotonic::Duration;
 use nvme_tcp::host::{HostIdentity, QueueConfig};
 use nvme_tcp::wire::{C2hData, Cqe, Digests, Framing, IcResp, Pdu, R2t, Status};
 

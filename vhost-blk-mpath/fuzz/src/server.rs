@@ -1,9 +1,9 @@
 //! A target for fuzz targets. It executes commands as mpath-target does, but each connection does so in reverse order.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
+use monotonic::{Duration, Instant};
 use nvme_auth::DhGroup;
 use nvme_tcp::Authentication;
 use nvme_tcp::wire::{

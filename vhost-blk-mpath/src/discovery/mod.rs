@@ -13,8 +13,8 @@ mod status;
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use mpath_api::types::{EventKind, Origin};
 use mpath_api_server::AddPathError;
 use mpath_config::{DiskConfig, PathAddress};
@@ -22,11 +22,11 @@ use mpath_lifecycle::discovery::{self, Action, KnownPath, Session, SessionEvent,
 use nvme_tcp::host::HostIdentity;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
-use tokio::time::sleep_until;
 
 use self::saved_logs::SavedLogs;
 use self::session::SessionTask;
 pub(crate) use self::status::DiscoveryStatus;
+use crate::clock::sleep_until;
 use crate::disk_files::state_file::StateFile;
 use crate::events::EventLog;
 use crate::subsystem::Subsystem;
@@ -169,7 +169,7 @@ impl Discovery {
             // Received events come before timeouts, which wait for them.
             biased;
             Some((session, event)) = self.session_events.recv() => self.decides.session_event(Instant::now(), session, event),
-            () = sleep_until(timeout.into()) => {}
+            () = sleep_until(timeout) => {}
         }
         self.carry_out();
     }

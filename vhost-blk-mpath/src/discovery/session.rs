@@ -2,15 +2,15 @@
 
 use std::future::{pending, poll_fn};
 use std::pin::pin;
-use std::time::Instant;
 
+use monotonic::Instant;
 use mpath_config::PathAddress;
 use mpath_lifecycle::discovery::{Peer, Session, SessionEvent, SessionId};
 use nvme_tls::psk::Suite;
 use tokio::sync::{mpsc, watch};
 use tokio::task::yield_now;
-use tokio::time::sleep_until;
 
+use crate::clock::sleep_until;
 use crate::transport::{self, ClearTextPorts, ControlSocket, SubsystemKey, TransportError, far_future};
 
 /// The task of a session.
@@ -74,7 +74,7 @@ impl SessionTask {
                         permit.send((self.id, log));
                     }
                 }
-                () = sleep_until(timeout.into()) => self.session.handle_timeout(Instant::now()),
+                () = sleep_until(timeout) => self.session.handle_timeout(Instant::now()),
             }
         }
     }

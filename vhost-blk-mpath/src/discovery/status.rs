@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use monotonic::Instant;
 use mpath_api::types::{DiscoveryController, DiscoveryState};
 use mpath_config::PathAddress;
 use mpath_lifecycle::discovery::{Controller, ControllerState};
@@ -103,5 +104,5 @@ pub(super) fn without_key(controller: &Controller<PathAddress>) -> Option<String
 
 /// A past moment in the format of events. The system clock may have been set back since.
 fn utc(at: Instant) -> String {
-    events::utc((SystemTime::now() - at.elapsed()).max(UNIX_EPOCH))
+    events::utc((SystemTime::now() - at.elapsed().into()).max(UNIX_EPOCH))
 }

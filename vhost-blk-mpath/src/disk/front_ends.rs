@@ -4,8 +4,7 @@
 //! Front-ends of a disk. QEMU comes and leaves once a second if it cannot share the guest's memory. A second QEMU on the same socket
 //! stands still with its guest, and says nothing.
 
-use std::time::{Duration, Instant};
-
+use monotonic::{Duration, Instant};
 use mpath_api::types::FrontEndProcess;
 use mpath_api_server::program;
 

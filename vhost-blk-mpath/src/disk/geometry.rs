@@ -78,8 +78,7 @@ fn serial(namespace: &NamespaceIdentity) -> [u8; 20] {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::time::Duration;
-
+    use monotonic::Duration;
     use mpath_config::DiskConfig;
     use nvme_tcp::host::{CommandLimits, Namespace};
     use nvme_tcp::wire::{AnaState, Version};

@@ -3,8 +3,9 @@
 //! The health of one disk as last seen: its condition, and the errors that its guest got.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
+use monotonic::{Duration, Instant};
 use mpath_api::types::{Condition, ConditionReason, EventKind, GuestErrorCount, GuestErrorReason, GuestOperation};
 use mpath_core::{FailedRequest, GuestErrors, IoError};
 use nvme_tcp::wire::Status;

@@ -9,8 +9,8 @@ pub(crate) mod settings;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Instant;
 
+use monotonic::Instant;
 use mpath_api::types::{EventKind, FrontEndProcess};
 use mpath_core::{DiskId, FlowId, SharedDisk};
 use mpath_lifecycle::{DiskDriver, HoldReason, InheritedFence, NamespaceName};

@@ -11,8 +11,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use mpath_core::{Epoch, PathId};
 use mpath_lifecycle::{
     AssociationId, DaemonRun, DiskShutdown, FENCE_MAX, InheritedFence, NamespaceName, Record, RecordContent,
@@ -382,7 +382,7 @@ fn read(file: &Path) -> Result<RecordContent, RecordError> {
     let Some(text) = file::read(file).map_err(error)? else { return Ok(RecordContent::default()) };
     let content: RecordContent =
         serde_json::from_slice(&text).map_err(|source| RecordError::Content { file: file.to_owned(), source })?;
-    match content.associations.iter().find(|left| u128::from(left.fence_ms) > FENCE_MAX.as_millis()) {
+    match content.associations.iter().find(|left| left.fence_ms > FENCE_MAX.as_millis()) {
         Some(left) => Err(RecordError::FenceTooLong { file: file.to_owned(), fence_ms: left.fence_ms }),
         None => Ok(content),
     }

@@ -180,8 +180,8 @@ fn read_frames(file: &mut File) -> io::Result<Vec<u8>> {
 mod tests {
     use std::fs;
     use std::process::Command;
-    use std::time::Duration;
 
+    use monotonic::Duration;
     use mpath_api::types::{
         ClassFigures, GuestErrorReason, GuestOperation, MinuteFigures, PathMinute, SlowRequest, Stages,
     };

@@ -8,8 +8,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
@@ -59,7 +59,7 @@ impl Lock {
                             path.display()
                         );
                     }
-                    thread::sleep(RETRY_INTERVAL);
+                    thread::sleep(RETRY_INTERVAL.into());
                 }
                 Ok(Err(holder)) => return Err(LockError::Held { file: path, holder }),
                 Err(source) => return Err(LockError::Cannot { file: path, source }),
@@ -147,7 +147,7 @@ mod tests {
                 scope.spawn(|| {
                     let _lock = lock(Duration::from_secs(60)).unwrap();
                     let alone = holders.try_lock().expect("one at a time");
-                    thread::sleep(Duration::from_millis(5));
+                    thread::sleep(Duration::from_millis(5).into());
                     drop(alone);
                 });
             }

@@ -1,8 +1,8 @@
 //! Converts injections of the API into those of an I/O thread's group.
 
 use std::num::NonZeroU64;
-use std::time::Duration;
 
+use monotonic::Duration;
 use mpath_api::types::{InjectedLatency, InjectedStatus, Injection};
 use mpath_core::{InjectedError, Outcome, PathId};
 use nvme_tcp::wire::Status;

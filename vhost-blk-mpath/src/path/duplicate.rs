@@ -45,7 +45,7 @@ pub(crate) fn check(subsystem: &Subsystem, path: PathId) {
 
 /// The socket addresses in canonical form; empty if the look-up fails. A live connection does not need it.
 async fn resolve(address: &PathAddress) -> Vec<SocketAddr> {
-    let found = timeout(CONNECT_MAX, socket_addresses(address)).await;
+    let found = timeout(CONNECT_MAX.into(), socket_addresses(address)).await;
     found.ok().and_then(Result::ok).unwrap_or_default().into_iter().map(canonical).collect()
 }
 

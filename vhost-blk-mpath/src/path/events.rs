@@ -1,8 +1,8 @@
 //! Events of paths, for the API and the log.
 
 use std::fmt::Display;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use mpath_api::types::{Controller, EventKind, PathState};
 use mpath_core::PathId;
 use mpath_lifecycle::{LiftedBy, NamespaceUpdate};
@@ -57,11 +57,11 @@ impl Subsystem {
                 model: info.model.clone(),
                 serial: info.serial.clone(),
                 firmware: info.firmware.clone(),
-                keep_alive_tmo_ms: info.kato.as_millis() as u64,
+                keep_alive_tmo_ms: info.kato.as_millis(),
                 max_transfer_bytes: info.max_transfer_bytes,
                 queue_depth: info.queue_entries - 1,
                 volatile_write_cache: info.volatile_write_cache,
-                fence_ms: info.fence_time().as_millis() as u64,
+                fence_ms: info.fence_time().as_millis(),
             });
         });
         self.state().was_live = true;

@@ -7,8 +7,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use mpath_config::PathAddress;
 use mpath_config::address::Transport;
 use mpath_core::{Association, DiskId, Epoch, PathId, PathStats, UnflushedPaths};
@@ -233,7 +233,7 @@ impl PathSurroundings<HostError, ControlSocket, HalfClosedSocket> for Surroundin
         let (subsystem, id, address) = (Arc::clone(&self.subsystem), self.id, self.address.clone());
         self.recording = Some(Box::pin(async move {
             subsystem.paths_known().await;
-            let fence_ms = (fence_time + lingers_for(&address).await).as_millis() as u64;
+            let fence_ms = (fence_time + lingers_for(&address).await).as_millis();
             let recorded = RecordedAssociation { path: address.to_string(), cntlid, fence_ms };
             Ok(subsystem.records.add(id, epoch, recorded).await?)
         }));
@@ -287,7 +287,7 @@ impl PathSurroundings<HostError, ControlSocket, HalfClosedSocket> for Surroundin
 async fn lingers_for(address: &PathAddress) -> Duration {
     match address.transport() {
         // It may block for a short time.
-        Transport::Mptcp => tokio::task::spawn_blocking(mptcp::lingers_for).await.expect("it does not panic"),
+        Transport::Mptcp => tokio::task::spawn_blocking(mptcp::lingers_for).await.expect("it does not panic").into(),
         _ => Duration::ZERO,
     }
 }

@@ -3,16 +3,16 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Instant;
 
+use monotonic::Instant;
 use mpath_config::PathAddress;
 use mpath_core::{Epoch, PathId};
 use mpath_lifecycle::{Fences, Order, Path, PathDriver, PathTrial};
 use reactor::PathEvent;
 use tokio::sync::{mpsc, watch};
 use tokio::task::yield_now;
-use tokio::time::sleep_until;
 
+use crate::clock::sleep_until;
 use crate::path::half_closed_socket::HalfClosedSocket;
 use crate::path::surroundings::{Connected, Surroundings, done};
 use crate::subsystem::Subsystem;
@@ -35,7 +35,7 @@ async fn ready(driver: &Driver) {
     let at = driver.next_timeout().unwrap_or_else(far_future);
     tokio::select! {
         () = sockets => {}
-        () = sleep_until(at.into()) => {}
+        () = sleep_until(at) => {}
     }
 }
 

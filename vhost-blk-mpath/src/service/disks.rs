@@ -6,8 +6,8 @@
 //! The daemon's end waits for changes under way, which it shortens.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use mpath_api::types::{EventKind, RemovedDisk};
 use mpath_api_server::{ControlError, caller, on_behalf_of};
 use mpath_config::{
@@ -346,7 +346,7 @@ impl Disks {
             },
         );
         self.common.events.record(name.as_str(), None, EventKind::DiskRemoved, message);
-        RemovedDisk { disk: name.to_string(), in_doubt_ms: in_doubt.map(|left| left.as_millis() as u64) }
+        RemovedDisk { disk: name.to_string(), in_doubt_ms: in_doubt.map(Duration::as_millis) }
     }
 
     /// Begins the removal of a disk: no front-end is accepted from now on. Returns the service to be ended and its
@@ -385,7 +385,7 @@ impl Disks {
         let hanging_up = Arc::clone(&service);
         let mut hung_up = spawn_blocking(move || hanging_up.hang_up());
         let in_time = tokio::select! {
-            hung_up = timeout(DRAIN_MAX, &mut hung_up) => hung_up.is_ok(),
+            hung_up = timeout(DRAIN_MAX.into(), &mut hung_up) => hung_up.is_ok(),
             _ = ending.wait_for(|ending| *ending) => false,
         };
         if !in_time {
@@ -455,7 +455,7 @@ impl Disks {
 /// ends before, the next daemon waits for the rest.
 async fn expire(records: FenceRecords, longest: Duration) {
     // Fences are recorded in whole milliseconds, rounded up.
-    sleep(longest + Duration::from_millis(1)).await;
+    sleep((longest + Duration::from_millis(1)).into()).await;
     // A panic was reported already.
     let _ = spawn_blocking(move || records.expire()).await;
 }

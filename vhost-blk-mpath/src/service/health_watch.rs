@@ -1,8 +1,9 @@
 //! Checks the health of all disks twice a second, so that events tell of a new condition at once.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
+use monotonic::{Duration, Instant};
 use mpath_api::types::EventKind;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::time::sleep;
@@ -16,7 +17,7 @@ pub(crate) async fn watch(disks: Arc<Disks>) {
     let stalls = &events.stalls;
     let _watched = stalls.watch(Instant::now(), processor_time());
     loop {
-        sleep(BEAT).await;
+        sleep(BEAT.into()).await;
         stalls.beat(Instant::now(), processor_time());
         if let Some(message) = stalls.untold(Instant::now(), SystemTime::now()) {
             events.record_of_daemon(EventKind::HostStalled, message);
@@ -32,5 +33,5 @@ pub(crate) async fn watch(disks: Arc<Disks>) {
 
 /// The time that the control thread has run.
 fn processor_time() -> Duration {
-    clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap_or_default()
+    std::time::Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default().into()
 }

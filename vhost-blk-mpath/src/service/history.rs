@@ -119,8 +119,8 @@ async fn keep_of(service: Arc<Service>, largest_bytes: u64) {
 /// The minute of each disk in which something happened.
 fn describe(subsystem: &Subsystem, stats: &MinuteStats, began: SystemTime) -> Vec<(DiskId, HistoryMinute)> {
     let now = SystemTime::now();
-    let host_stalled_ms = stats.stalled.as_millis() as u64;
-    let us = |slow: &mpath_core::SlowRequest| slow.total.as_micros() as u64;
+    let host_stalled_ms = stats.stalled.as_millis();
+    let us = |slow: &mpath_core::SlowRequest| slow.total.as_micros();
     let slowest_us = stats.disks.iter().filter_map(|of| of.slowest.as_ref().map(us)).max().unwrap_or(u64::MAX);
     // A flush ends after the answer of its last path, maybe in the next minute.
     let bounded = |io: ClassFigures| ClassFigures { other: io.other, ..io.at_most(slowest_us) };
@@ -134,7 +134,7 @@ fn describe(subsystem: &Subsystem, stats: &MinuteStats, began: SystemTime) -> Ve
     };
     let minute = |(disk, of): (&Disk, &DiskMinute)| {
         let slowest = of.slowest.as_ref().map(|slow| {
-            let ended = utc(now.checked_sub(slow.ended_at.elapsed()).unwrap_or(now));
+            let ended = utc(now.checked_sub(slow.ended_at.elapsed().into()).unwrap_or(now));
             SlowRequest::new(disk.name().into(), ended, slow.io.flow.0 - disk.first_flow.0, slow)
         });
         let guest = ClassFigures::from(&of.latencies).at_most(of.slowest.as_ref().map_or(u64::MAX, us));
@@ -146,7 +146,7 @@ fn describe(subsystem: &Subsystem, stats: &MinuteStats, began: SystemTime) -> Ve
             guest,
             long_requests: of.long_stages,
             host_stalled_ms,
-            oldest_request_ms: oldest.map(|age| age.as_millis() as u64),
+            oldest_request_ms: oldest.map(monotonic::Duration::as_millis),
             slowest,
             paths: paths.clone(),
         };
@@ -157,7 +157,7 @@ fn describe(subsystem: &Subsystem, stats: &MinuteStats, began: SystemTime) -> Ve
 
 /// When a minute that ends now has begun.
 fn began(stats: &MinuteStats) -> SystemTime {
-    SystemTime::now().checked_sub(stats.covered).unwrap_or(UNIX_EPOCH)
+    SystemTime::now().checked_sub(stats.covered.into()).unwrap_or(UNIX_EPOCH)
 }
 
 /// The time since the last full minute of the host's clock.

@@ -18,8 +18,8 @@ pub(crate) mod testing;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
+use monotonic::Instant;
 use mpath_api::types::{DiskHealth, Origin, PathCounts};
 use mpath_api_server::socket::BindError;
 use mpath_config::{DiskConfig, SocketPath};

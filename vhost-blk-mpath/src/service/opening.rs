@@ -9,13 +9,13 @@
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Instant;
 
+use monotonic::Instant;
 use mpath_core::DiskId;
 use mpath_lifecycle::{DiskStep, DiskView, TriedPath};
 use tokio::task::spawn_blocking;
-use tokio::time::sleep_until;
 
+use crate::clock::sleep_until;
 use crate::disk::Disk;
 use crate::service::Service;
 use crate::service::disks::Disks;
@@ -94,7 +94,7 @@ impl Service {
         // Without I/O threads it takes no steps.
         let is_known = self.subsystem.is_known(disk);
         let at = disk.driver().next_timeout().filter(|_| is_known);
-        sleep_until(at.unwrap_or_else(far_future).into()).await;
+        sleep_until(at.unwrap_or_else(far_future)).await;
     }
 
     /// The next step of a disk, once its namespace is known.
@@ -149,8 +149,8 @@ mod tests {
     use std::future::ready;
     use std::path::PathBuf;
     use std::pin::Pin;
-    use std::time::Duration;
 
+    use monotonic::Duration;
     use mpath_api::types::Origin;
     use mpath_core::{AnaState, Epoch, PathId};
     use mpath_lifecycle::{Disks as _, InheritedFence, NamespaceName, NamespaceUpdate, PathTrial, RecordedAssociation};
@@ -210,7 +210,7 @@ mod tests {
     async fn eventually(condition: impl Fn() -> bool) {
         let waiting = async {
             while !condition() {
-                sleep(Duration::from_millis(1)).await;
+                sleep(Duration::from_millis(1).into()).await;
             }
         };
         timeout(PATIENCE, waiting).await.expect("it happens");
@@ -325,7 +325,7 @@ mod tests {
             busy = lock => busy,
         };
         fs::remove_dir(&obstacle).unwrap();
-        sleep(subsystem.config.reconnect_delay.duration()).await;
+        sleep(subsystem.config.reconnect_delay.duration().into()).await;
         assert!(!disk.is_served());
         drop(busy);
         opening.await.unwrap();

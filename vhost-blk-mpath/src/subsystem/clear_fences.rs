@@ -3,8 +3,9 @@
 //! Fences as operators see them, and the parts of a fence record that an operator declares void.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
+use monotonic::{Duration, Instant};
 use mpath_api::types::{ClearedFence, DiskFences, EventKind, FenceLift, InheritedFence, PathFence};
 use mpath_api_server::ControlError;
 use mpath_core::{DiskId, PathId};
@@ -24,7 +25,7 @@ impl Subsystem {
         let held = if disk.id == DiskId(0) { self.fences.held() } else { Vec::new() };
         let inherited = disk.inherited_fence().filter(|fence| fence.until > now).map(|fence| InheritedFence {
             // Rounded up, so that 0 is never shown.
-            ends_in_ms: (fence.until - now).as_millis() as u64 + 1,
+            ends_in_ms: (fence.until - now).as_millis() + 1,
             removed_disk: fence.of,
         });
         DiskFences {
@@ -51,8 +52,8 @@ impl Subsystem {
         ];
         PathFence {
             path: self.state().path(fence.of.path).map(PathStatus::named),
-            since: utc(SystemTime::now() - (now - fence.begun)),
-            ends_in_ms: fence.lifts_at.map(|at| at.saturating_duration_since(now).as_millis() as u64 + 1),
+            since: utc(SystemTime::now() - (now - fence.begun).into()),
+            ends_in_ms: fence.lifts_at.map(|at| at.saturating_duration_since(now).as_millis() + 1),
             lifts_by: lifts_by.into_iter().filter_map(|(can, by)| can.then_some(by)).collect(),
         }
     }

@@ -3,8 +3,8 @@
 //! Carries out what the [`DiskHold`](mpath_lifecycle::DiskHold) of a disk decides: when requests are fetched.
 
 use std::sync::Arc;
-use std::time::Instant;
 
+use monotonic::Instant;
 use mpath_api::types::EventKind;
 use mpath_core::DiskId;
 use mpath_lifecycle::{DiskDriver, HoldAction};

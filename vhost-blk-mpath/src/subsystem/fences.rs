@@ -1,11 +1,11 @@
 //! The fences of a subsystem, shared by its tasks.
 
 use std::future::pending;
-use std::time::Instant;
 
 use mpath_lifecycle::{Fences, HeldFence, LiftedFence};
 use tokio::sync::watch;
-use tokio::time::sleep_until;
+
+use crate::clock::{now, sleep_until};
 
 /// The fences of a subsystem, in a channel that wakes waiting tasks.
 #[derive(Default)]
@@ -50,7 +50,7 @@ impl SharedFences {
             }
             let time = async {
                 match next {
-                    Some(at) => sleep_until(at.into()).await,
+                    Some(at) => sleep_until(at).await,
                     None => pending().await,
                 }
             };
@@ -62,15 +62,9 @@ impl SharedFences {
     }
 }
 
-/// The time of the tokio clock, which tests can pause.
-fn now() -> Instant {
-    tokio::time::Instant::now().into_std()
-}
-
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
+    use monotonic::Duration;
     use mpath_core::{Epoch, PathId};
     use mpath_lifecycle::{AssociationId, EndedAssociation, LiftedBy};
     use nvme_tcp::host::CrossResetOutcome;
@@ -110,7 +104,7 @@ mod tests {
             assert_eq!(next_reset(&fences, B).await, Some(LOST));
         };
         let able = async {
-            sleep(SECOND).await;
+            sleep(SECOND.into()).await;
             fences.change(|fences| fences.offer_resets(id(C)));
             assert_eq!(next_reset(&fences, C).await, Some(LOST));
             assert_eq!(now() - begun, 2 * SECOND);
@@ -127,7 +121,7 @@ mod tests {
         let fences = SharedFences::default();
         fences.change(|fences| fences.begin(now(), ended(true)));
         let closed = async {
-            sleep(3 * SECOND).await;
+            sleep((3 * SECOND).into()).await;
             fences.change(|fences| fences.sockets_closed(now(), id(A), false));
         };
         let begun = now();

@@ -5,8 +5,9 @@
 //! [`Subsystem::check_health`] looks at everything anew. The API calls it for each answer, and a task calls it twice a second, so
 //! that events tell of a new condition without anyone asking.
 
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
+use monotonic::{Duration, Instant};
 use mpath_api::types::{Condition, ConditionReason, DiskHealth, EventKind, PathCounts};
 use mpath_api_server::on_own_behalf;
 use mpath_config::MinPaths;
@@ -67,7 +68,7 @@ impl Subsystem {
         let mut reasons = history.failures(now);
         let mut add = |condition, message| reasons.push(ConditionReason { condition, message });
         for (index, (broke_at, error)) in disk.queues.broken() {
-            add(Condition::Failing, broken_reason(index, time - (now - broke_at), error));
+            add(Condition::Failing, broken_reason(index, time - (now - broke_at).into(), error));
         }
         if let Some(reason) = disk.hold_reason(now) {
             add(Condition::Held, reason);

@@ -3,15 +3,15 @@
 //! Injections of paths: set and cleared by the operator, and ended by themselves after a time.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use mpath_api::types::{EventKind, Injection};
 use mpath_api_server::ControlError;
 use mpath_core::PathId;
 use tokio::sync::oneshot;
 use tokio::task;
-use tokio::time::sleep_until;
 
+use crate::clock::sleep_until;
 use crate::io_threads::{injection, tell_threads};
 use crate::subsystem::Subsystem;
 use crate::subsystem::path_injection::{PathInjection, Timer};
@@ -34,7 +34,8 @@ impl Subsystem {
         status.injections.retain(|other| !injection.replaces(&other.injection));
         let timer = time.map(|time| self.end_injection_after(path, time));
         status.injections.push(PathInjection::new(injection, timer));
-        let ends = time.map_or(String::new(), |time| format!("; ends after {}", humantime::format_duration(time)));
+        let ends =
+            time.map_or(String::new(), |time| format!("; ends after {}", humantime::format_duration(time.into())));
         let message = format!("injection set: {}{ends}", in_full(&injection));
         self.event(Some(status.named()), EventKind::InjectionSet, message);
         injection::set(self.threads(), path, &injection);
@@ -56,7 +57,7 @@ impl Subsystem {
         // The timer must not keep a removed subsystem alive.
         let (subsystem, ends) = (Arc::downgrade(self), Instant::now() + time);
         let task = tokio::spawn(async move {
-            sleep_until(ends.into()).await;
+            sleep_until(ends).await;
             if let Some(subsystem) = subsystem.upgrade() {
                 subsystem.end_injection(path, task::id(), time);
             }
@@ -71,7 +72,8 @@ impl Subsystem {
         // The operator may have replaced or cleared the injection at the same moment.
         let Some(ended) = status.injections.iter().position(|of| of.has_timer(timer)) else { return };
         let injection = status.injections.remove(ended).injection;
-        let message = format!("injection ended after {}: {}", humantime::format_duration(time), in_full(&injection));
+        let message =
+            format!("injection ended after {}: {}", humantime::format_duration(time.into()), in_full(&injection));
         self.event(Some(status.named()), EventKind::InjectionEnded, message);
         injection::end(self.threads(), path, &injection);
     }

@@ -20,8 +20,8 @@ pub(crate) mod vendor_window;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Instant;
 
+use monotonic::Instant;
 use mpath_api::types::{ChangeSource, EventKind, EventPath};
 use mpath_api_server::PathRef;
 use mpath_config::{DiskConfig, MaxTransfer, PathAddress, Seconds};

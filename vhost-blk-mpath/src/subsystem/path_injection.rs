@@ -1,7 +1,8 @@
 //! One injection in force on a path, and the time after which it ends.
 
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
+use monotonic::Instant;
 use mpath_api::types::{ChangeSource, Injection, InjectionInForce, LastChange};
 use mpath_api_server::caller;
 use tokio::task::{AbortHandle, Id};
@@ -51,7 +52,7 @@ impl PathInjection {
     pub(crate) fn for_api(&self) -> InjectionInForce {
         let left = |timer: &Timer| timer.ends.saturating_duration_since(Instant::now());
         // Rounded up, so that 0 is never shown.
-        let ends_in_ms = self.timer.as_ref().map(|timer| left(timer).as_millis() as u64 + 1);
+        let ends_in_ms = self.timer.as_ref().map(|timer| left(timer).as_millis() + 1);
         InjectionInForce { injection: self.injection, ends_in_ms, changed: Some(self.set.clone()) }
     }
 }

@@ -1,8 +1,9 @@
 //! The status of a subsystem's paths, and the settings that the API changes.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
+use monotonic::{Duration, Instant};
 use mpath_api::types::{AuthenticatedSides, Controller, EventPath, LastChange, Origin, PathAuthentication, PathState};
 use mpath_config::{DiskConfig, LiveSettings, PathAddress};
 use mpath_core::{DiskId, Epoch, MAX_PATHS, PathId, UsablePaths};
@@ -213,7 +214,7 @@ impl PathStatus {
     /// Whether it has just become live. The I/O threads use it in a moment.
     pub(crate) fn is_just_live(&self, now: SystemTime) -> bool {
         const MOMENT: Duration = Duration::from_millis(250);
-        self.state == PathState::Live && now.duration_since(self.since).is_ok_and(|time| time < MOMENT)
+        self.state == PathState::Live && now.duration_since(self.since).is_ok_and(|time| Duration::from(time) < MOMENT)
     }
 
     /// The last error, if the path has been in its state since then.

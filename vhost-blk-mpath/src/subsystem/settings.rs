@@ -1,7 +1,8 @@
 //! The settings that can be changed while I/O runs.
 
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
+use monotonic::Instant;
 use mpath_api::types::{EventKind, LastChange};
 use mpath_api_server::caller;
 use mpath_config::{HedgeSetting, LiveSettings};

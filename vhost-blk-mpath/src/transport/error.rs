@@ -2,8 +2,8 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::time::Duration;
 
+use monotonic::Duration;
 use mpath_config::KeyFile;
 use mpath_config::address::InterfaceName;
 use nvme_tcp::host::{AdminError, ConfigError};

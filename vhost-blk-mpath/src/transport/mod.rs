@@ -15,8 +15,7 @@ mod stream;
 mod subsystem_key;
 mod tls;
 
-use std::time::{Duration, Instant};
-
+use monotonic::{Duration, Instant};
 use mpath_config::PathAddress;
 
 pub(crate) use clear_text::ClearTextPorts;

@@ -3,8 +3,8 @@
 //! How the connections to a subsystem are secured: in clear text, with TLS, with authentication, or with both.
 
 use std::future::poll_fn;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use mpath_config::{DiskConfig, PathAddress};
 use nvme_auth::GeneratedPsk;
 use nvme_tcp::host::{ControllerConfig, HostConcatenation, HostIdentity};
@@ -114,7 +114,7 @@ async fn generate_key(
 ) -> Result<GeneratedKey, TransportError> {
     let socket = ControlSocket::connect_in_clear_text(address, ports).await?;
     let host = HostConcatenation::new(config, authentication, Instant::now()).map_err(ConcatenationError::from)?;
-    let generated = timeout(GENERATE_MAX, authenticate(socket, host)).await;
+    let generated = timeout(GENERATE_MAX.into(), authenticate(socket, host)).await;
     let (psk, authenticated) = generated.map_err(|_| ConcatenationError::Timeout { after: GENERATE_MAX })??;
     let key = generated_candidate(psk.as_bytes(), &config.host.hostnqn, &config.subnqn);
     Ok(GeneratedKey { key: key.map_err(ConcatenationError::from)?, authenticated })

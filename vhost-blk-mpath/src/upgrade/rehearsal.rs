@@ -3,14 +3,15 @@
 //! The rehearsal of a start: each disk is reached over one of its paths, before the running daemon ends.
 
 use std::future::poll_fn;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use mpath_config::{Config, DiskConfig, PathAddress};
 use mpath_lifecycle::SHUTDOWN_MAX;
 use nvme_tcp::host::{ControllerConfig, ControllerEvent, HostController, HostIdentity};
 use tokio::task::{JoinSet, yield_now};
-use tokio::time::{sleep_until, timeout};
+use tokio::time::timeout;
 
+use crate::clock::sleep_until;
 use crate::discovery::saved_logs;
 use crate::disk_files::state_file::StateFile;
 use crate::subsystem::controller_config;
@@ -70,7 +71,7 @@ async fn rehearse(config: &DiskConfig, host: &HostIdentity, io_threads: u16) -> 
     for (place, address) in paths.into_iter().enumerate() {
         let (controller, security) = (controller.clone(), Security::of(config, host));
         attempts.spawn(async move {
-            let attempt = timeout(TIME_MAX, reach(&address, security, controller)).await;
+            let attempt = timeout(TIME_MAX.into(), reach(&address, security, controller)).await;
             let reached = attempt.unwrap_or_else(|_| Err(format!("no answer within {TIME_MAX:?}")));
             reached.map_err(|reason| (place, address, reason))
         });
@@ -100,7 +101,7 @@ async fn reach(address: &PathAddress, security: Security, mut config: Controller
     controller.shutdown(Instant::now());
     let complete = |event| matches!(event, ControllerEvent::ShutdownComplete).then_some(());
     // The controller may not answer.
-    let _ = timeout(SHUTDOWN_MAX, run_until(complete, &mut socket, &mut controller)).await;
+    let _ = timeout(SHUTDOWN_MAX.into(), run_until(complete, &mut socket, &mut controller)).await;
     info.namespaces.iter().try_for_each(|namespace| match namespace {
         Ok(_) => Ok(()),
         Err(error) => Err(error.to_string()),
@@ -123,7 +124,7 @@ async fn run_until<T>(
             let next_timeout = controller.next_timeout().unwrap_or_else(far_future);
             tokio::select! {
                 () = poll_fn(|context| socket.poll_ready(context)) => {}
-                () = sleep_until(next_timeout.into()) => {
+                () = sleep_until(next_timeout) => {
                     controller.handle_timeout(Instant::now()).map_err(|error| error.to_string())?;
                 }
             }

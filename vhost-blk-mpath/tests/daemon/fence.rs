@@ -45,7 +45,7 @@ fn a_write_in_doubt_waits_for_its_fence_and_cannot_overtake() {
     let explained = daemon.api.explain("disk0").unwrap();
     let waiting: Vec<_> = explained.threads.iter().flat_map(|thread| &thread.waiting).collect();
     let ends_in = waiting.iter().find(|of| of.cause == WaitCause::Fence).and_then(|of| of.ends_in);
-    assert!(ends_in.is_some_and(|time| !time.is_zero() && time <= FENCE), "{waiting:?}");
+    assert!(ends_in.is_some_and(|time| !time.is_zero() && time <= FENCE.into()), "{waiting:?}");
     // Reads continue at once and return the old data: the write was executed on neither path.
     assert_eq!(disk.read_by(2, 0), 0);
     // The write is executed long after its connection ended, and before the controller misses keep-alives.

@@ -217,5 +217,5 @@ fn a_request_that_waits_for_a_held_disk_waits_for_the_fence() {
     assert_eq!(disk.read(0), 0);
     let slow = daemon.api.slow(None).unwrap();
     let longest = slow.iter().max_by_key(|of| of.total_us).unwrap();
-    assert!(longest.longest == "fence" && longest.stages.fence > Duration::from_millis(500), "{longest:?}");
+    assert!(longest.longest == "fence" && longest.stages.fence > Duration::from_millis(500).into(), "{longest:?}");
 }

@@ -182,5 +182,5 @@ fn a_write_in_doubt_was_in_its_fence() {
     let slow = daemon.api.slow(None).unwrap();
     let write = slow.iter().find(|of| of.attempts == 2).unwrap();
     assert_eq!((&*write.longest, &write.paths[..], write.index), ("fence", &[0, 1][..], Some(1)), "{write:?}");
-    assert!(write.stages.fence >= Duration::from_secs(2), "{write:?}");
+    assert!(write.stages.fence >= Duration::from_secs(2).into(), "{write:?}");
 }

@@ -80,15 +80,15 @@ impl Reads {
     /// Slow requests name the host, and no path is lost for that.
     fn judge(&self) {
         let slow = self.daemon.api.slow(None).unwrap();
-        let of_host = |of: &&SlowRequest| of.longest == "host" && of.stages.host.as_micros() * 2 > of.total_us.into();
+        let of_host = |of: &&SlowRequest| of.longest == "host" && of.stages.host.as_micros() * 2 > of.total_us;
         let stalled = slow.iter().filter(|of| of.total_us > 200_000);
         assert!(stalled.filter(of_host).count() > 0, "{slow:?}");
         let from = SystemTime::now() - Duration::from_secs(180);
         eventually("the history says so", || {
             let minutes = self.daemon.api.history("disk0", from, SystemTime::now()).unwrap();
             let stalled_ms: u64 = minutes.iter().map(|minute| minute.host_stalled_ms).sum();
-            let waited: Duration = minutes.iter().map(|minute| minute.long_requests.host).sum();
-            stalled_ms >= 200 && waited >= Duration::from_millis(200)
+            let waited: monotonic::Duration = minutes.iter().map(|minute| minute.long_requests.host).sum();
+            stalled_ms >= 200 && waited >= Duration::from_millis(200).into()
         });
         eventually("an event tells", || !events(&self.daemon, EventKind::HostStalled).is_empty());
         for kind in [EventKind::PathLost, EventKind::DiskWaiting] {

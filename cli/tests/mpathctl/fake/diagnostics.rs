@@ -1,7 +1,6 @@
 //! Explanations and slow requests that are made up.
 
-use std::time::Duration;
-
+use monotonic::Duration;
 use mpath_api::types::{
     ClassFigures, Decision, ExplainedPath, FlushTarget, GuestErrorReason, GuestOperation, HistoryMinute, MinuteFigures,
     NextRequest, Opinion, Path, PathId, PathMinute, PathReason, PathState, SlowRequest, Stages, ThreadExplanation,

@@ -105,7 +105,7 @@ pub trait Control: Send + Sync + 'static {
         &self,
         paths: &[PathRef],
         injection: Injection,
-        time: Option<Duration>,
+        time: Option<monotonic::Duration>,
     ) -> impl Future<Output = Result<(), ControlError>> + Send;
 
     /// Clears the injections of these paths. Completes when every I/O thread has done so. Each path is in [`Control::paths`].

@@ -10,7 +10,7 @@
 //! that, the time since the turn before is a gap, from [`BEFORE_DUE`] before it was due. The thread may have been right to sleep
 //! during a part of the gap, but cannot say which.
 
-use std::time::{Duration, Instant};
+use monotonic::{Duration, Instant};
 
 use crate::spans::Spans;
 

@@ -1,6 +1,6 @@
 //! Explanations as plain values: the outcome of the next requests of a disk, and the reasons.
 
-use std::time::Duration;
+use monotonic::Duration;
 
 use crate::policy::Opinion;
 use crate::{AnaState, PathId};

@@ -3,7 +3,8 @@
 //! The debug text of a [`crate::Group`] shows only what affects decisions, so it omits these.
 
 use std::fmt;
-use std::time::{Duration, Instant};
+
+use monotonic::{Duration, Instant};
 
 use crate::{OpClass, Times};
 

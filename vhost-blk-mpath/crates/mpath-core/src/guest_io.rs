@@ -4,10 +4,10 @@
 //! which leave out what a request waits for before it has a path.
 
 use std::fmt;
-use std::time::{Duration, Instant};
+
+use monotonic::{Duration, Instant};
 
 use crate::recent_latencies::{RecentLatencies, add_recent};
-use crate::times::as_nanos;
 use crate::{ClassLatencies, DiskMinute, Io, IoError, LatencyCounts, Op, SlowRequest, Stages, TimeCounts};
 
 /// Requests that took this long or longer are counted by stage. The stages of all others are not worth their cost.
@@ -130,7 +130,7 @@ impl GuestCounts {
         let op = io.op.index();
         let stats = &mut self.stats.operations[op];
         stats.bytes += if result.is_ok() { u64::from(io.bytes) } else { 0 };
-        stats.latency.record(as_nanos(latency));
+        stats.latency.record(latency.as_nanos());
         self.recent[op].get_or_insert_with(|| Box::new(RecentLatencies::EMPTY)).record(at, latency);
     }
 

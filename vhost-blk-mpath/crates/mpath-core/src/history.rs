@@ -7,7 +7,8 @@
 
 use std::fmt;
 use std::ops::{Add, AddAssign};
-use std::time::{Duration, Instant};
+
+use monotonic::{Duration, Instant};
 
 use crate::PathId;
 use crate::host_time::HostTime;

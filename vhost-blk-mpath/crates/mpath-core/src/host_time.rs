@@ -10,7 +10,8 @@
 //! * The turn before took long: the thread was stopped in its midst.
 
 use std::fmt;
-use std::time::{Duration, Instant};
+
+use monotonic::{Duration, Instant};
 
 use crate::Times;
 use crate::attention::gap;
@@ -193,7 +194,7 @@ mod tests {
 
     /// A turn begins at 0 ms, ends at `idle_since`, and has run for `ran`. The next one begins at `now`. Returns begin and end of
     /// the stalls.
-    fn stalls(idle_since: u32, ran: u32, due: Option<u32>, waited: u32, now: u32) -> Vec<(u128, u128)> {
+    fn stalls(idle_since: u32, ran: u32, due: Option<u32>, waited: u32, now: u32) -> Vec<(u64, u64)> {
         let start = Instant::now();
         let at = |ms: u32| start + ms * MS;
         let (processor_wait, processor_time) = (waited * MS, ran * MS);

@@ -1,6 +1,6 @@
 //! Requests as the core sees them, without addresses and data, and the actions and outcomes of the driver.
 
-use std::time::Duration;
+use monotonic::Duration;
 
 use crate::{DiskId, MAX_DISKS, PathId, words};
 

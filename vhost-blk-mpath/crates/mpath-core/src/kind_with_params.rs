@@ -1,7 +1,8 @@
 //! A policy or scheduler with the values of its parameters, and changes of them.
 
 use std::fmt;
-use std::time::Duration;
+
+use monotonic::Duration;
 
 use crate::Param;
 

@@ -1,6 +1,6 @@
 //! One minute of a group, for a history that outlives the group. A minute ends when its reader takes it.
 
-use std::time::Duration;
+use monotonic::Duration;
 
 use crate::recent_latencies::add_recent;
 use crate::{LatencyCounts, PathId, SlowRequest, Stages};

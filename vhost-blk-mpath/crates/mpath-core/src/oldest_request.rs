@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+
+use monotonic::{Duration, Instant};
 
 /// A request without an answer for this time is old. The operator hears of it.
 pub const OLD_REQUEST: Duration = Duration::from_secs(1);
@@ -49,7 +50,7 @@ impl OldestRequest {
 impl PublishedRequest {
     /// Publishes when the oldest open request was submitted.
     pub(crate) fn publish(&self, submitted_at: Option<Instant>) {
-        let ns = |at: Instant| u64::try_from(at.saturating_duration_since(self.0.started).as_nanos()).unwrap_or(NONE);
+        let ns = |at: Instant| at.saturating_duration_since(self.0.started).as_nanos();
         self.0.submitted_ns.store(submitted_at.map_or(NONE, ns), Ordering::Relaxed);
     }
 }

@@ -17,7 +17,7 @@
 //! * **Age** counts from the issue, so after the delay of an injection. A stalled read ages. Only time in which this
 //!   process looked counts ([`crate::attention`]).
 
-use std::time::{Duration, Instant};
+use monotonic::{Duration, Instant};
 
 use crate::attention::Attention;
 use crate::silence::{FACTOR, FLOOR, LastLatency, LongestWait, doubled};

@@ -1,6 +1,6 @@
 //! Parameters of policies and schedulers: names, bounds, and text forms.
 
-use std::time::Duration;
+use monotonic::Duration;
 
 use crate::units::{decimal_text, parse_bytes, parse_decimal, parse_us, time_text};
 
@@ -57,7 +57,7 @@ impl Param {
         default: Duration,
         description: &'static str,
     ) -> Self {
-        let [min, max, default] = [min.as_micros() as u64, max.as_micros() as u64, default.as_micros() as u64];
+        let [min, max, default] = [min.as_micros(), max.as_micros(), default.as_micros()];
         Self { name, description, scale: Scale::Time, min, max, default }
     }
 

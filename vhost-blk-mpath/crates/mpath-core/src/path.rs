@@ -3,7 +3,8 @@
 //! State of a path, which has one association with one controller at a time.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+
+use monotonic::{Duration, Instant};
 
 use crate::failovers::FirstMove;
 use crate::inject::PathInjections;

@@ -2,7 +2,7 @@
 //!
 //! How long a path rests after a path error.
 
-use std::time::{Duration, Instant};
+use monotonic::{Duration, Instant};
 
 /// The first rest after a path error.
 const FIRST_REST: Duration = Duration::from_millis(100);

@@ -1,8 +1,7 @@
 //! Quantiles of recent read latencies, by size.
 
-use std::time::{Duration, Instant};
-
 use hdrhistogram::Histogram;
+use monotonic::{Duration, Instant};
 
 use crate::MAX_HEDGE_BYTES;
 
@@ -35,7 +34,7 @@ impl Quantiles {
     pub(crate) fn record(&mut self, now: Instant, bytes: u32, latency: Duration) {
         let recent = self.sizes[size(bytes)].get_or_insert_with(|| Box::new(RecentLatencies::new(now)));
         recent.advance(now);
-        recent.halves[0].saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
+        recent.halves[0].saturating_record(latency.as_nanos());
     }
 
     /// The quantile of reads of about this size, at most a tenth of a second old.

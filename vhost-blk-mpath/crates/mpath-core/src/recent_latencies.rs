@@ -3,9 +3,8 @@
 //! Latencies of recent requests, for the operator.
 
 use std::fmt;
-use std::time::Duration;
 
-use crate::times::as_nanos;
+use monotonic::Duration;
 
 /// Buckets of one octave. A bucket is at most a 16th, or 6 %, wider than its lowest latency.
 const PER_OCTAVE: usize = 1 << PER_OCTAVE_BITS;
@@ -69,7 +68,7 @@ impl LatencyCounts {
 
 /// The bucket of a latency.
 fn bucket(latency: Duration) -> usize {
-    let units = as_nanos(latency).min((1 << HIGHEST_BITS) - 1) >> UNIT_BITS;
+    let units = latency.as_nanos().min((1 << HIGHEST_BITS) - 1) >> UNIT_BITS;
     // The octave of the first two times 16 units is 0.
     let octave = (units | PER_OCTAVE as u64).ilog2() - PER_OCTAVE_BITS;
     octave as usize * PER_OCTAVE + (units >> octave) as usize

@@ -1,7 +1,8 @@
 //! The table of requests, indexed by tag.
 
 use std::ops::{Index, IndexMut};
-use std::time::{Duration, Instant};
+
+use monotonic::{Duration, Instant};
 
 use crate::failovers::Failover;
 use crate::history::{History, Pauses, Phase};

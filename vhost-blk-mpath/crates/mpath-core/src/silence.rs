@@ -26,7 +26,7 @@
 //!   millisecond that a target pauses for 40 ms every other second. A false alarm raises the maximum too, so a path
 //!   raises few of them.
 
-use std::time::{Duration, Instant};
+use monotonic::{Duration, Instant};
 
 use crate::attention::Attention;
 

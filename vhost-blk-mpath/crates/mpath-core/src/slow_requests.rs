@@ -11,7 +11,8 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::time::{Duration, Instant};
+
+use monotonic::{Duration, Instant};
 
 use crate::{Io, IoError, PathId, Stages};
 
@@ -177,7 +178,7 @@ mod tests {
         candidate
     }
 
-    fn totals(slow: &SlowRequests, now: Instant) -> Vec<u128> {
+    fn totals(slow: &SlowRequests, now: Instant) -> Vec<u64> {
         let mut totals: Vec<_> = slow.recent(now).map(|request| request.total.as_millis()).collect();
         totals.sort_unstable_by(|a, b| b.cmp(a));
         totals
@@ -192,7 +193,7 @@ mod tests {
             looked_at += u32::from(end(&mut slow, start + n * MS, total));
         }
         // 200 of 5000 are slow, the latest are the slowest, and 16 are kept.
-        let kept: Vec<u128> = (0..PER_WINDOW as u128).map(|n| 100 + (4982 - 25 * n) / 10).collect();
+        let kept: Vec<u64> = (0..PER_WINDOW as u64).map(|n| 100 + (4982 - 25 * n) / 10).collect();
         assert_eq!(totals(&slow, start), kept);
         assert!(looked_at < 1000, "{looked_at} of 5000 were looked at");
     }

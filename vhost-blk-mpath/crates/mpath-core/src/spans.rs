@@ -1,7 +1,8 @@
 //! The latest times of some kind, each from a begin to an end.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+
+use monotonic::{Duration, Instant};
 
 /// Times that do not overlap, in order. Their number is bounded: the oldest are forgotten.
 #[derive(Clone, Debug)]

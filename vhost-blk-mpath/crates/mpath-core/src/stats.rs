@@ -1,7 +1,8 @@
 //! Statistics for the operator. Policies keep their own estimates and never read these.
 
 use std::fmt;
-use std::time::Duration;
+
+use monotonic::Duration;
 
 use crate::recent_latencies::add_recent;
 use crate::{

@@ -2,7 +2,8 @@
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
-use std::time::{Duration, Instant};
+
+use monotonic::{Duration, Instant};
 
 use crate::{OpClass, Outcome, PathId, Tag};
 

@@ -3,9 +3,9 @@
 //! How long things took since the start.
 
 use std::fmt;
-use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use monotonic::Duration;
 
 /// Times below this many ns count as equal.
 const LOWEST_NS: u64 = 1_000;
@@ -48,11 +48,6 @@ fn bucket(ns: u64) -> usize {
     first + usize::from(ns > longest_ns)
 }
 
-/// A time in ns, 584 years at most.
-pub(crate) fn as_nanos(time: Duration) -> u64 {
-    time.as_secs().saturating_mul(1_000_000_000).saturating_add(time.subsec_nanos().into())
-}
-
 /// Exact counts of times since the start, in fixed buckets, and their sum.
 #[derive(Clone, Default)]
 pub struct TimeCounts {
@@ -86,8 +81,7 @@ impl TimeCounts {
     /// The sum of all times.
     #[must_use]
     pub fn sum(&self) -> Duration {
-        let (seconds, ns) = (self.sum_ns / 1_000_000_000, self.sum_ns % 1_000_000_000);
-        Duration::new(u64::try_from(seconds).unwrap_or(u64::MAX), ns as u32)
+        Duration::from_nanos(u64::try_from(self.sum_ns).unwrap_or(u64::MAX))
     }
 }
 
@@ -126,7 +120,7 @@ impl Times {
 
     /// Adds a time.
     pub fn record(&mut self, time: Duration) {
-        let ns = as_nanos(time);
+        let ns = time.as_nanos();
         self.ns.saturating_record(ns);
         self.counted.record(ns);
     }

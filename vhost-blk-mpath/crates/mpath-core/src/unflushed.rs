@@ -51,7 +51,8 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+
+use monotonic::{Duration, Instant};
 
 use crate::{Epoch, MAX_PATHS, PathId};
 

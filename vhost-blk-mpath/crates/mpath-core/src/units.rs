@@ -1,6 +1,6 @@
 //! Times, sizes and decimal numbers as text: one grammar for configuration, parameters and command lines.
 
-use std::time::Duration;
+use monotonic::Duration;
 
 /// Parses a time: a number with its unit, such as `300ms`, `1.5s` or `5m`, or a sum of them, such as `1h 30m`.
 #[must_use]
@@ -14,13 +14,13 @@ pub fn parse_time(text: &str) -> Option<Duration> {
     if text == "0" || parts.windows(2).any(splits_number) {
         return None;
     }
-    humantime::parse_duration(text).ok()
+    humantime::parse_duration(text).ok().map(Duration::from)
 }
 
 /// Parses a time of whole microseconds.
 pub(crate) fn parse_us(text: &str) -> Option<u64> {
     let time = parse_time(text)?;
-    let us = u64::try_from(time.as_micros()).ok()?;
+    let us = time.as_micros();
     (Duration::from_micros(us) == time).then_some(us)
 }
 

@@ -1,7 +1,6 @@
 //! Times in whole microseconds, or nothing, for `#[serde(with = "us_if_any")]`.
 
-use std::time::Duration;
-
+use monotonic::Duration;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A time in whole microseconds.

@@ -12,8 +12,8 @@
 //! expires while this host stands still. It may have executed nothing then, so only its answer to the shutdown counts.
 
 use std::iter::from_fn;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use nvme_tcp::host::{ControllerError, ControllerEvent, HostController};
 
 use crate::settings::SHUTDOWN_MAX;

@@ -13,8 +13,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::time::{Duration, Instant};
-
+use monotonic::{Duration, Instant};
 use mpath_core::SharedDisk;
 
 use crate::disk_hold::{DiskHold, InheritedFence, TriedPath};

@@ -13,8 +13,8 @@
 //! earlier than the attempt of the first working path.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use mpath_core::{SharedDisk, UnflushedPaths};
 
 use crate::path::PathTrial;

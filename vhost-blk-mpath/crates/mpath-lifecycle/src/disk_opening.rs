@@ -16,7 +16,7 @@
 //!   blocks: the namespace may have grown while no daemon ran. Before the disk is open, its front-ends see these blocks at
 //!   once, and the new size is saved. Afterwards the disk grows as usual (`growth.rs`).
 
-use std::time::{Duration, Instant};
+use monotonic::{Duration, Instant};
 
 use crate::disk_hold::TriedPath;
 use crate::disks::{Size, Unusable};

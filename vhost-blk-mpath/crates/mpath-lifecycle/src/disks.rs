@@ -3,8 +3,8 @@
 //! The disks of a subsystem: their namespaces, and the sizes that guests see.
 
 use std::fmt;
-use std::time::Instant;
 
+use monotonic::Instant;
 use mpath_core::{AnaState, DiskId, Epoch, PathId, UnflushedPaths};
 use nvme_tcp::host::{ControllerInfo, IdentityMismatch, NamespaceError, NamespaceIdentity, NamespaceLimits};
 

@@ -10,8 +10,8 @@
 //! * the [`fence_time`](nvme_tcp::host::ControllerInfo::fence_time) has passed since the last socket was closed.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use mpath_core::PathId;
 use nvme_tcp::host::CrossResetOutcome;
 use nvme_tcp::wire::ControllerInstance;

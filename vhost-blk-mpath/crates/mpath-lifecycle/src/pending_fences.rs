@@ -3,7 +3,7 @@
 //! The fences that removed disks have left. A new disk waits for the fence of a removed disk on the same namespace,
 //! whichever socket and paths it uses.
 
-use std::time::{Duration, Instant};
+use monotonic::{Duration, Instant};
 
 use crate::disk_hold::{DiskHold, InheritedFence};
 use crate::namespace_name::NamespaceName;
@@ -28,7 +28,7 @@ impl PendingFence {
     pub fn recorded(&self, now: Instant) -> RecordedAssociation {
         let left = self.fence.until.saturating_duration_since(now);
         // Round up to a whole millisecond.
-        RecordedAssociation { fence_ms: left.as_millis() as u64 + 1, ..self.association.clone() }
+        RecordedAssociation { fence_ms: left.as_millis() + 1, ..self.association.clone() }
     }
 }
 
@@ -89,11 +89,8 @@ mod tests {
     /// The fence that a disk leaves after its own associations, and after a fence that it has inherited.
     fn left(now: Instant, of: &NamespaceName, own: Option<Duration>, inherited: Duration) -> Option<RemainingFence> {
         let run = DaemonRun::new("this".into(), now);
-        let association = |fence: Duration| RecordedAssociation {
-            path: "tcp://a".into(),
-            cntlid: 7,
-            fence_ms: fence.as_millis() as u64,
-        };
+        let association =
+            |fence: Duration| RecordedAssociation { path: "tcp://a".into(), cntlid: 7, fence_ms: fence.as_millis() };
         let (mut record, _) = Record::open(RecordContent::default(), &run, now);
         if let Some(own) = own {
             record.add(AssociationId { path: PathId(0), epoch: Epoch(1) }, association(own));

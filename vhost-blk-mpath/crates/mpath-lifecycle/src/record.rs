@@ -9,8 +9,8 @@
 //! another namespace. As long as this is possible, the record is kept, even without any association.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::AssociationId;
@@ -78,7 +78,7 @@ impl DaemonRun {
     /// The mark for a fence that this run leaves.
     fn mark_end(&self, now: Instant, fence: Duration) -> OrderlyEnd {
         // Round up to a whole millisecond.
-        OrderlyEnd { daemon: self.id.clone(), until_ms: (now - self.started + fence).as_millis() as u64 + 1 }
+        OrderlyEnd { daemon: self.id.clone(), until_ms: (now - self.started + fence).as_millis() + 1 }
     }
 
     /// The rest of the fence, if this run left the fence.
@@ -255,7 +255,7 @@ impl Record {
         if !in_doubt {
             self.associations.retain(|key, _| *key == Key::Inherited);
         }
-        let inherited_ms = inherited_left.as_millis() as u64;
+        let inherited_ms = inherited_left.as_millis();
         if inherited_ms == 0 && !unanswered {
             self.remove_inherited();
         }

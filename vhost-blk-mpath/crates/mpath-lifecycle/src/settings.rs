@@ -1,7 +1,6 @@
 //! The settings of a path.
 
-use std::time::Duration;
-
+use monotonic::Duration;
 use nvme_tcp::host::ControllerConfig;
 
 /// Limit for one attempt to connect a socket, and again for the handshake of a queue pair on it.

@@ -1,7 +1,6 @@
 //! Test helpers: a controller and disks.
 
-use std::time::{Duration, Instant};
-
+use monotonic::{Duration, Instant};
 use mpath_core::{DiskId, PathId};
 use nvme_tcp::host::{
     CommandLimits, ControllerConfig, ControllerInfo, HostController, HostIdentity, Namespace, NamespaceIdentity,

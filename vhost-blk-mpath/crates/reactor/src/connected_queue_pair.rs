@@ -1,8 +1,8 @@
 //! A queue pair that an I/O thread takes over, and how its connection is closed.
 
 use std::os::fd::OwnedFd;
-use std::time::Duration;
 
+use monotonic::Duration;
 use nvme_tcp::host::HostQueue;
 use nvme_tls::Session;
 

@@ -6,8 +6,8 @@
 //! ```
 
 use std::io;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use mpath_core::{DiskId, Epoch, Outcome, PathId, Tag};
 use nvme_tcp::host::{
     AbandonedAnswers, HostQueue, IoCommand, NamespaceLimits, Part, RecallOutcome, SubmitError, TxPart,

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use vhost_user_blk::{Queue, QueueError};
 
 /// How long virtqueues that a front-end stops one after the other may drain together, before their remaining requests

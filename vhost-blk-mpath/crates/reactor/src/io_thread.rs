@@ -14,7 +14,6 @@ mod virtqueues;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
-use std::time::Instant;
 
 use mpath_core::{Action, DiskId, FlowId, Group, GroupStats, IoError, Outcome, PathId, Stall, Standstill, Tag};
 use nvme_tcp::host::{IoCommand, SubmitError};

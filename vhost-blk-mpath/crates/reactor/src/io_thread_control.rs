@@ -2,8 +2,8 @@
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use mpath_core::HostStats;
 use sandbox::{RestrictError, ThreadKind, restrict_thread};
 

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
-use std::time::Instant;
 
+use monotonic::Instant;
 use mpath_core::{
     Association, ClassPolicies, DiskId, FlowId, GroupStats, Hedging, Injection, MinuteStats, OpClass, PathId,
     SchedulerSpec, SlowRequest,
@@ -238,8 +238,8 @@ impl StoppingQueue {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
 
+    use monotonic::Duration;
     use mpath_core::{Group, GroupConfig, PathConfig, PolicyKind, SharedDisk};
 
     use super::*;

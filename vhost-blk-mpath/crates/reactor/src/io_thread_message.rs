@@ -2,8 +2,8 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, mpsc};
-use std::time::Instant;
 
+use monotonic::Instant;
 use mpath_core::{
     Association, ClassPolicies, DiskId, FlowId, GroupStats, Hedging, Injection, MinuteStats, OpClass, PathId,
     SchedulerSpec, SlowRequest,

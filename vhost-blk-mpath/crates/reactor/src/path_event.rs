@@ -2,8 +2,8 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::time::Duration;
 
+use monotonic::Duration;
 use mpath_core::{Epoch, PathId};
 use mpath_lifecycle::Report;
 use nvme_tcp::host::QueueError;

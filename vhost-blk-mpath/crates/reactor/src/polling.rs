@@ -9,7 +9,8 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+
+use monotonic::{Duration, Instant};
 
 /// The number of idle times in a trial. An idle time lasts from the end of a turn to the next event.
 const TRIAL: u32 = 128;
@@ -52,7 +53,7 @@ impl PolledTime {
     }
 
     fn add(&self, time: Duration) {
-        self.nanoseconds.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+        self.nanoseconds.fetch_add(time.as_nanos(), Ordering::Relaxed);
     }
 }
 
@@ -175,7 +176,7 @@ impl Trial {
         (self.count == TRIAL).then(|| {
             // Compares the time for a request, without a division.
             let [polled, slept] = [(&self.polled, self.slept.requests), (&self.slept, self.polled.requests)]
-                .map(|(side, others)| side.time.as_nanos() * u128::from(others));
+                .map(|(side, others)| u128::from(side.time.as_nanos()) * u128::from(others));
             10 * polled <= 9 * slept && slept > 0
         })
     }

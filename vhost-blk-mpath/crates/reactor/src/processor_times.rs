@@ -4,7 +4,8 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+
+use monotonic::{Duration, Instant};
 
 /// The kernel's counts for a thread since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

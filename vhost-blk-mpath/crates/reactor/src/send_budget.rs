@@ -3,8 +3,7 @@
 //! The payload of a send: as much as the connection takes in about a millisecond. Later commands wait at most that long
 //! for the send. On a fast link, larger sends cost less per byte.
 
-use std::time::{Duration, Instant};
-
+use monotonic::{Duration, Instant};
 use nvme_tcp::host::TxPart;
 
 /// A send that takes longer halves the budget.

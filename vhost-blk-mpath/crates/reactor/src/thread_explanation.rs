@@ -1,7 +1,6 @@
 //! Explanations: the group's, and holds that only the I/O thread knows.
 
-use std::time::Duration;
-
+use monotonic::Duration;
 use mpath_core::{Explanation, FlowId};
 
 /// The next requests of a disk in one I/O thread.

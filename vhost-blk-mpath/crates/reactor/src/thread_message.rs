@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
+use monotonic::Duration;
 use mpath_core::{Group, HostStats, Stall};
 
 use crate::{IoThreadMessage, PathEvent};

@@ -3,8 +3,7 @@
 //!
 //! Translation between virtio-blk and NVMe: requests into commands, and status codes into the outcome of a request.
 
-use std::time::Duration;
-
+use monotonic::Duration;
 use mpath_core::{DiskId, FlowId, Io, IoError, Outcome, RetryCause, Tag};
 use nvme_tcp::host::IoCommand;
 use nvme_tcp::wire::{Answer, Status, Subject};

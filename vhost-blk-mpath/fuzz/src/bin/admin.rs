@@ -1,11 +1,10 @@
 //! Answers of a controller on its admin queue, from the handshake to the shutdown.
 #![no_main]
 
-use std::time::{Duration, Instant};
-
 use fuzz::controller::{Controller, Step, host};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
+use monotonic::{Duration, Instant};
 use nvme_tcp::host::{ControllerConfig, HostController};
 use nvme_tcp::wire::Digests;
 

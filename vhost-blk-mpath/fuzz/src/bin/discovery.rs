@@ -1,11 +1,10 @@
 //! Answers of a discovery controller: log pages, events and anything else.
 #![no_main]
 
-use std::time::{Duration, Instant};
-
 use fuzz::controller::{Controller, Step, host};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
+use monotonic::{Duration, Instant};
 use nvme_tcp::host::{DiscoveryConfig, DiscoveryEvent, HostDiscovery, referrals, tcp_address};
 use nvme_tcp::wire::Nqn;
 

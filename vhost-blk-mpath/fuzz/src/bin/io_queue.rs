@@ -1,11 +1,10 @@
 //! Answers of a controller on an I/O queue. Payloads are read and written only within their requests.
 #![no_main]
 
-use std::time::Instant;
-
 use fuzz::controller::{Controller, Step, queue_config};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
+use monotonic::Instant;
 use nvme_tcp::host::{HostQueue, IoCommand, PayloadSink, PayloadSource, STAGING_MIN, Tag, TxPart};
 use nvme_tcp::wire::Digests;
 

@@ -1,12 +1,11 @@
 //! PDUs of a host on the queues of a target, with the subsystem behind them.
 #![no_main]
 
-use std::time::Duration;
-
 use fuzz::host::{Host, Step};
 use fuzz::server::{BACKLOG_BYTES, Connection, Kind, Server, TRANSFER_BYTES_MAX};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
+use monotonic::Duration;
 use nvme_tcp_target::TargetError;
 
 /// Connections at a time, as of an admin queue and two I/O queues.

@@ -151,7 +151,7 @@ fn a_daemon_waits_for_the_rest_of_its_own_fence() {
         record.end(leaving(true, inherited.unwrap_or_default(), false));
     };
     leave(1);
-    std::thread::sleep(Duration::from_millis(3));
+    std::thread::sleep(Duration::from_millis(3).into());
     // There is a fence, and it has passed.
     assert_eq!(FenceRecord::open(&daemon, &socket).unwrap().1, Some(Duration::ZERO));
     leave(60_000);
@@ -177,7 +177,7 @@ fn a_fence_that_has_passed_does_not_delay_the_next_daemon() {
     assert_eq!(left(&socket), Some(60_000), "it is not over");
     fs::remove_file(place.path().join("disk.sock.fence")).unwrap();
     let record = fence(1);
-    std::thread::sleep(Duration::from_millis(3));
+    std::thread::sleep(Duration::from_millis(3).into());
     // Another daemon has the disk.
     let (other, _) = open(&socket).unwrap();
     record.expire().unwrap();
@@ -271,7 +271,7 @@ fn an_impossible_fence_is_refused() {
             .unwrap();
         open(&socket).map(|(_, inherited)| inherited)
     };
-    let fence_max_ms = FENCE_MAX.as_millis() as u64;
+    let fence_max_ms = FENCE_MAX.as_millis();
     // The longest fences that a daemon may write.
     for fence_ms in [3 * 6_553_500 + 65_535, fence_max_ms] {
         assert_eq!(holds(fence_ms).unwrap(), Some(Duration::from_millis(fence_ms) + EXIT_MAX));
@@ -318,7 +318,7 @@ fn a_slow_file_system_does_not_block_the_control_thread() {
     let slow = std::thread::spawn(move || {
         let _kept = writing.kept();
         locked.send(()).unwrap();
-        is_written.recv_timeout(Duration::from_secs(10)).expect("the control thread continues");
+        is_written.recv_timeout(Duration::from_secs(10).into()).expect("the control thread continues");
     });
     is_locked.recv().unwrap();
     run(async {

@@ -1,6 +1,6 @@
 //! The events of the whole stack.
 
-use std::time::Instant;
+use monotonic::Instant;
 
 use crate::connection::{ConnId, Side};
 use crate::timeline::Timeline;

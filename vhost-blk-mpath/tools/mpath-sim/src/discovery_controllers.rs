@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use nvme_tcp::host::DiscoveryLog;
 use nvme_tcp::wire::{
     AddressFamily, AdminCommand, CNTLID_ANY, ConnectField, DiscoveryEntry, FabricsCommand, Nqn, SecurityType, Status,

@@ -1,7 +1,6 @@
 //! The faults of a run, and the operator's changes.
 
-use std::time::Duration;
-
+use monotonic::Duration;
 use mpath_core::{Injection, Limits, OpClass, PolicyKind};
 use nvme_tcp::wire::AnaState;
 use nvme_tcp_target::AnswerFault;

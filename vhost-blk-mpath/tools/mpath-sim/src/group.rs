@@ -1,7 +1,6 @@
 //! A group alone, without virtqueues and network.
 
-use std::time::Instant;
-
+use monotonic::Instant;
 use mpath_core::{AnaState, Association, Epoch, Group, GroupConfig, PathConfig, PathId, SharedDisk};
 
 /// Requests a queue pair takes: more than any scenario has in flight.

@@ -2,7 +2,8 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::time::Duration;
+
+use monotonic::Duration;
 
 use crate::blocks::Operation;
 use crate::clock::{Clock, Event};

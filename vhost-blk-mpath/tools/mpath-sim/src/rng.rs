@@ -1,6 +1,6 @@
 //! Random numbers from a seed, the same on every machine.
 
-use std::time::Duration;
+use monotonic::Duration;
 
 const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -75,7 +75,7 @@ impl Rng {
 
     /// Evenly distributed up to `most`.
     pub(crate) fn up_to(&mut self, most: Duration) -> Duration {
-        Duration::from_nanos(self.below(u64::try_from(most.as_nanos()).unwrap_or(u64::MAX)))
+        Duration::from_nanos(self.below(most.as_nanos()))
     }
 
     /// Evenly distributed between two durations.

@@ -7,8 +7,8 @@
 use std::collections::{BTreeSet, HashSet};
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use mpath_core::{
     Action, AnaState, Association, DiskId, Epoch, FlowId, Group, GroupConfig, Io, IoError, Op, Outcome, PathConfig,
     PathId, PolicyKind, SharedDisk, Tag,

@@ -3,7 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::mem;
-use std::time::{Duration, Instant};
+
+use monotonic::{Duration, Instant};
 
 /// Time and the events to come, in order. Events at the same time come in the order they were set.
 #[derive(Debug)]

@@ -1,7 +1,6 @@
 //! The promises of `bdp` for the most important cells, with fixed seeds.
 
-use std::time::Duration;
-
+use monotonic::Duration;
 use mpath_core::PolicyKind::{Bdp, Numa, QueueDepth};
 use mpath_core::PolicySpec;
 use mpath_sim::policies::scenario::{eight_disks, fastest, link, two_paths};

@@ -1,7 +1,6 @@
 //! A link that answers nothing for a while. Afterwards it works again, and also answers the earlier requests, late.
 
-use std::time::Duration;
-
+use monotonic::Duration;
 use mpath_core::PolicyKind::Bdp;
 use mpath_sim::policies::{Model, Sim, Workload};
 

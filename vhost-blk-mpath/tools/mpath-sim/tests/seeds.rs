@@ -2,8 +2,9 @@
 
 use std::io::Write;
 use std::sync::Mutex;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use monotonic::{Duration, Instant};
 use mpath_sim::Counts;
 
 /// Runs seeds in parallel. Returns the counts of all runs. Stops early only for a violation, or when `most` time has passed.

@@ -1,7 +1,6 @@
 //! Paths that fall silent in turn, a few answers after the other one is back.
 
-use std::time::Duration;
-
+use monotonic::Duration;
 use mpath_core::PolicyKind;
 use mpath_sim::policies::{Model, Sim, Workload};
 

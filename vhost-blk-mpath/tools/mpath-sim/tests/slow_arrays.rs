@@ -1,7 +1,6 @@
 //! Arrays that take longer for each answer than `suspect-timeout`, on all paths alike.
 
-use std::time::Duration;
-
+use monotonic::Duration;
 use mpath_core::PolicyKind;
 use mpath_sim::policies::{Model, Sim, Workload};
 

@@ -273,8 +273,7 @@ impl FromStr for NamespaceConfig {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
+    use monotonic::Duration;
     use nvme_tcp::wire::AnaState;
 
     use super::*;

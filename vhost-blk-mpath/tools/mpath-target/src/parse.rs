@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 use std::str::FromStr;
-use std::time::Duration;
 
+use monotonic::Duration;
 use mpath_config::address::Transport;
 use mpath_config::parse_bytes;
 use nvme_tcp::wire::AnaState;
@@ -84,7 +84,7 @@ pub(crate) fn parse_ana(text: &str) -> Result<AnaState, ParseError> {
 }
 
 pub(crate) fn parse_time(field: &'static str, text: &str, max: Duration) -> Result<Duration, ParseError> {
-    let time = humantime::parse_duration(text).ok().filter(|&time| time <= max);
+    let time = humantime::parse_duration(text).ok().map(Duration::from).filter(|&time| time <= max);
     time.ok_or_else(|| ParseError::Time { field, text: text.to_owned(), max })
 }
 

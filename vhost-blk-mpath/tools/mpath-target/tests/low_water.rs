@@ -7,7 +7,7 @@ mod common;
 use std::fs;
 use std::io::Write;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::{connect, host_config, pattern, target};
 use mpath_target::NamespaceConfig;
@@ -40,7 +40,7 @@ fn the_target_does_not_wake_up_for_each_small_piece_of_a_payload() {
     let bytes = loop {
         queue.turn().unwrap();
         let (mut staging, mut plan) = (Vec::with_capacity(STAGING_MIN.max(1 << 16)), Vec::new());
-        queue.host.fill_tx(Instant::now(), &mut staging, &queue.payloads, &mut plan, u32::MAX);
+        queue.host.fill_tx(monotonic::Instant::now(), &mut staging, &queue.payloads, &mut plan, u32::MAX);
         let parts = plan.iter().map(|part| match *part {
             TxPart::Staged { start, len } => &staging[start..][..len],
             TxPart::Payload { tag, offset, len } => &queue.payloads.0[&tag][offset as usize..][..len as usize],

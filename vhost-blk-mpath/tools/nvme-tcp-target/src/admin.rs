@@ -1,7 +1,6 @@
 //! Admin and fabrics commands of an established admin queue.
 
-use std::time::{Duration, Instant};
-
+use monotonic::{Duration, Instant};
 use nvme_tcp::wire::{
     AdminCommand, AsyncEventMask, Capabilities, ControllerConfiguration, ControllerInstance, FabricsCommand, FeatureId,
     NumberOfQueues, Opcode, PropertyOffset, PropertySize, Status, Version,

@@ -3,8 +3,8 @@
 use std::mem::discriminant;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
+use monotonic::Duration;
 use nvme_tcp::wire::{Opcode, Sqe};
 
 use super::transfer::Direction;

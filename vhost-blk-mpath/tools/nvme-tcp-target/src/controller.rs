@@ -1,8 +1,8 @@
 //! One controller, as the admin queue of one host has set it up.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use nvme_tcp::wire::{ControllerConfiguration, ControllerInstance, ControllerStatus, Nqn, ShutdownStatus};
 
 use super::events::Events;

@@ -2,8 +2,7 @@
 //!
 //! Namespaces, and the check of I/O commands.
 
-use std::time::Instant;
-
+use monotonic::Instant;
 use nvme_tcp::wire::{AnaState, DsmRange, NvmCommand, Status};
 
 use super::command::TargetCommand;

@@ -12,8 +12,8 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
+use monotonic::Duration;
 use nvme_tcp::wire::{
     C2hData, ConnectResult, Cqe, Digest, Framing, IcReq, IcResp, MAXH2CDATA_MIN, Opcode, PDU_ALIGNMENT_MAX, Pdu, Sqe,
     Status,

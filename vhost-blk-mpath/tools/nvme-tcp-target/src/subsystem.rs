@@ -1,8 +1,8 @@
 //! The subsystem behind all connections: ports, controllers, namespaces.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
 
+use monotonic::Instant;
 use nvme_tcp::Authentication;
 use nvme_tcp::wire::{
     AnaState, CNTLID_ANY, Connect, ConnectData, ConnectField, ControllerInstance, FabricsCommand, Nqn, Opcode, Status,

@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
+use monotonic::Duration;
 use mpath_api::types::TimeHistogram;
 use mpath_core::TIME_BUCKETS_NS;
 use prometheus_client::collector::Collector;

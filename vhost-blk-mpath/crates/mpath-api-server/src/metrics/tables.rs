@@ -3,8 +3,8 @@
 //! The metrics. docs/operating/metrics.md has the same table.
 
 use std::fmt::Display;
-use std::time::Duration;
 
+use monotonic::Duration;
 use mpath_api::types::{
     AnaState, Condition, DiscoveryController, DiscoveryState, Disk, GuestErrorCount, GuestIo, IoThread, MovedRequests,
     OpStats, Path, PathState, QueueTurns, SchedulerDetail, Status, Tier,

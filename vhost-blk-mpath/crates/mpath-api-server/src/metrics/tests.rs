@@ -4,8 +4,8 @@ mod parser;
 
 use std::collections::{BTreeSet, HashSet};
 use std::fmt::Write as _;
-use std::time::Duration;
 
+use monotonic::Duration;
 use mpath_api::types::{
     AnaState, Condition, Connection, DiscoveryState, FenceWaits, GuestErrorCount, GuestErrorReason, GuestIo,
     GuestOperation, Injection, InjectionInForce, MovedRequests, OpStats, PathState, QueueTurns, Stages, Subflow,

@@ -262,13 +262,13 @@ impl Control for Fake {
         &self,
         paths: &[PathRef],
         injection: Injection,
-        time: Option<Duration>,
+        time: Option<monotonic::Duration>,
     ) -> Result<(), ControlError> {
         for path in paths {
             let mut all = self.injections.lock().unwrap();
             let of_path = &mut all[disk_index(&path.disk)?][usize::from(path.index)];
             of_path.retain(|other| !injection.replaces(&other.injection));
-            let ends_in_ms = time.map(|time| time.as_millis() as u64);
+            let ends_in_ms = time.map(monotonic::Duration::as_millis);
             of_path.push(InjectionInForce { injection, ends_in_ms, changed: None });
         }
         Ok(())
@@ -409,7 +409,7 @@ impl Control for Fake {
             sector: Some(8),
             bytes: 4096,
             total_us,
-            stages: Stages { path: Duration::from_micros(total_us), ..Stages::default() },
+            stages: Stages { path: monotonic::Duration::from_micros(total_us), ..Stages::default() },
             longest: "path".into(),
             index: Some(0),
             paths: vec![0],

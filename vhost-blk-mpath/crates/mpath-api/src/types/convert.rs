@@ -1,7 +1,6 @@
 //! Conversions of mpath-core's statistics to those of the API.
 
-use std::time::Duration;
-
+use monotonic::Duration;
 use mpath_core::{ClassStats, FailoverTimes, OpClass, PathStats, Times};
 
 use super::{FenceWaits, Latency, MovedRequests, OpStats, PathEstimate};
@@ -72,7 +71,7 @@ impl From<&Times> for MovedRequests {
 
 impl From<mpath_core::FenceWaits> for FenceWaits {
     fn from(waits: mpath_core::FenceWaits) -> Self {
-        Self { ios: waits.requests, total_ms: waits.time.as_millis() as u64 }
+        Self { ios: waits.requests, total_ms: waits.time.as_millis() }
     }
 }
 

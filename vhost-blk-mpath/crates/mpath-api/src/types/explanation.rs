@@ -1,7 +1,6 @@
 //! Explanations: which path the next requests of a disk would take, why not the others, and what waits.
 
-use std::time::Duration;
-
+use monotonic::Duration;
 use mpath_config::PathAddress;
 use mpath_core::{AnaState, ClassPolicies, FlushTarget, Next, NextRequest as CoreNext, Opinion, Waiting, WhyNot};
 use serde::{Deserialize, Serialize};
@@ -182,7 +181,7 @@ impl PathReason {
 
 /// A time in whole microseconds.
 pub(super) fn us(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+    time.as_micros()
 }
 
 #[cfg(test)]

@@ -70,7 +70,7 @@ impl From<&GuestStats> for GuestFigures {
         Self {
             guest_io: all.filter(is_shown).collect(),
             long_requests: stats.long_stages,
-            oldest_request_ms: stats.oldest.map(|age| age.as_millis() as u64),
+            oldest_request_ms: stats.oldest.map(monotonic::Duration::as_millis),
         }
     }
 }

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
-use std::time::Duration;
 
+use monotonic::Duration;
 use mpath_config::ValueError;
 use mpath_core::{Direction, Distribution, OpClass, json_schema, parse_bytes, parse_time, time_text, words};
 use serde::{Deserialize, Serialize};
@@ -96,7 +96,7 @@ ranged! {
 }
 ranged! {
     /// Milliseconds after which an injection ends by itself, from 1 ms to 24 h.
-    InjectedMilliseconds, 1..=86_400_000, |text| u64::try_from(parse_time(text)?.as_millis()).ok(),
+    InjectedMilliseconds, 1..=86_400_000, |text| parse_time(text).map(Duration::as_millis),
     "an injection ends after 1ms to 24h (1 to 86400000 ms)", "30s"
 }
 ranged! {
@@ -106,7 +106,7 @@ ranged! {
 }
 ranged! {
     /// Microseconds from 1 to 60 000 000.
-    InjectedLatency, 1..=60_000_000, |text| u64::try_from(parse_time(text)?.as_micros()).ok(),
+    InjectedLatency, 1..=60_000_000, |text| parse_time(text).map(Duration::as_micros),
     "an injected time is 1us to 60s (1 to 60000000 us)", "30ms"
 }
 
@@ -133,12 +133,12 @@ impl InjectedLatency {
     }
 }
 
-impl TryFrom<Duration> for InjectedLatency {
+impl TryFrom<std::time::Duration> for InjectedLatency {
     type Error = ValueError;
 
     /// Drops fractions of a microsecond.
-    fn try_from(latency: Duration) -> Result<Self, ValueError> {
-        Self::try_from(u64::try_from(latency.as_micros()).unwrap_or(u64::MAX))
+    fn try_from(latency: std::time::Duration) -> Result<Self, ValueError> {
+        Self::try_from(Duration::from(latency).as_micros())
     }
 }
 

@@ -1,7 +1,6 @@
 //! Distributions of times.
 
-use std::time::Duration;
-
+use monotonic::Duration;
 use mpath_core::{LatencyCounts, TIME_BUCKETS_NS, TimeCounts, Times};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -35,7 +34,7 @@ impl Latency {
     }
 
     fn by(quantile: impl Fn(f64) -> Duration) -> Self {
-        let micros = |of| u64::try_from(quantile(of).as_micros()).unwrap_or(u64::MAX);
+        let micros = |of| quantile(of).as_micros();
         Self { p50_us: micros(0.5), p99_us: micros(0.99), p999_us: micros(0.999), max_us: micros(1.0) }
     }
 }

@@ -1,8 +1,8 @@
 //! Removal of disks.
 
 use std::fmt;
-use std::time::Duration;
 
+use monotonic::Duration;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

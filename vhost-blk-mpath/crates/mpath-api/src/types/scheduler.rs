@@ -175,7 +175,7 @@ impl LimitStatus {
             limits,
             balance_ios: stats.and_then(|stats| stats.balance.ios),
             balance_bytes: stats.and_then(|stats| stats.balance.bytes),
-            throttled_ms: stats.map_or(0, |stats| stats.throttled.as_millis() as u64),
+            throttled_ms: stats.map_or(0, |stats| stats.throttled.as_millis()),
         }
     }
 }

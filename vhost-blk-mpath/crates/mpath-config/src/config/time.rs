@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::time::Duration;
 
+use monotonic::Duration;
 use mpath_core::{json_schema, parse_time, time_text};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::json;

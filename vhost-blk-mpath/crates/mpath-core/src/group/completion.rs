@@ -3,7 +3,7 @@
 //!
 //! What follows from the outcome of an attempt.
 
-use std::time::{Duration, Instant};
+use monotonic::{Duration, Instant};
 
 use super::Group;
 use crate::failovers::Failover;

@@ -1,7 +1,7 @@
 //! Flushes of the daemon itself, for writes that no flush of the guest has covered. A path that is to be closed gets them, and
 //! all paths at the end of the daemon.
 
-use std::time::{Duration, Instant};
+use monotonic::{Duration, Instant};
 
 use super::Group;
 use super::flush::LOOK_AGAIN;
@@ -74,7 +74,8 @@ impl Group {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::time::{Duration, Instant};
+
+    use monotonic::{Duration, Instant};
 
     use super::{AGAIN_AFTER, LOOK_AGAIN};
 

@@ -2,7 +2,7 @@
 //!
 //! Late binding: a request gets a path when that path has room.
 
-use std::time::Instant;
+use monotonic::Instant;
 
 use super::{Group, GroupDisk, earlier};
 use crate::failovers::Failover;

@@ -5,7 +5,8 @@
 //! policies, so it changes nothing.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+
+use monotonic::{Duration, Instant};
 
 use super::Group;
 use super::dispatch::{query, without_room};

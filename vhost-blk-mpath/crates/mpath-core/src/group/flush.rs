@@ -8,7 +8,7 @@
 //! it has room, before other requests, under the tag of the flush. The flush is over when all have answered.
 //! [`crate::unflushed`] says why this is enough between threads, and for unflushed paths that are lost.
 
-use std::time::{Duration, Instant};
+use monotonic::{Duration, Instant};
 
 use super::Group;
 use crate::requests::{Request, State};

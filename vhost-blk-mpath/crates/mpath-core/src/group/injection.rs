@@ -11,7 +11,7 @@
 //! it may be repeated at once, even if it changes data. An answer that an injection keeps when the association ends is
 //! lost. Its command waits for the fence like any other.
 
-use std::time::Instant;
+use monotonic::Instant;
 
 use super::Group;
 use crate::failovers::Failover;

@@ -6,7 +6,7 @@
 //! command counts, including recalled commands. The driver knows when commands were sent. A command that an injection
 //! stalls counts as sent. Only time in which this process looked counts ([`crate::attention`]).
 
-use std::time::{Duration, Instant};
+use monotonic::{Duration, Instant};
 
 use super::Group;
 use crate::PathId;

@@ -35,7 +35,8 @@ mod suspicion;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+
+use monotonic::{Duration, Instant};
 
 use crate::attention::Attention;
 use crate::guest_io::{GuestCounts, SinceStart};

@@ -3,7 +3,7 @@
 //!
 //! Paths that come and go, and fences of lost associations.
 
-use std::time::Instant;
+use monotonic::Instant;
 
 use super::Group;
 use crate::path::Path;

@@ -7,7 +7,7 @@
 //! is not probed. A path has at most one probe at a time. A probe that is not answered ends its association by the
 //! I/O timeout, as every command does.
 
-use std::time::Instant;
+use monotonic::Instant;
 
 use super::Group;
 use crate::inject::Verdict;

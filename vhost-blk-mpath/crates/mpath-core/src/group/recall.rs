@@ -6,7 +6,7 @@
 //! Commands that may change data are never recalled. The path may still execute a recalled command. The driver keeps
 //! a late answer away from the memory and the tag.
 
-use std::time::Instant;
+use monotonic::Instant;
 
 use super::{Group, earlier};
 use crate::overdue_reads::{Read, size};

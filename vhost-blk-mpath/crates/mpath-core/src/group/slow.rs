@@ -1,6 +1,6 @@
 //! What the guest gets: its requests by operation, the oldest of them, and the slowest of the last minutes.
 
-use std::time::{Duration, Instant};
+use monotonic::{Duration, Instant};
 
 use super::{Group, earlier};
 use crate::guest_io::LONG;

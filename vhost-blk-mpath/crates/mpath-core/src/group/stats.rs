@@ -1,6 +1,6 @@
 //! Statistics of a group.
 
-use std::time::Instant;
+use monotonic::Instant;
 
 use super::Group;
 use crate::path::Path;

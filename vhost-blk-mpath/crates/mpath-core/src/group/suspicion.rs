@@ -7,7 +7,7 @@
 //! were executed. If the path recovers, it answers the writes, and no fence is needed. Flushes stay too, because each
 //! concerns this path alone, unless the cache is shared.
 
-use std::time::{Duration, Instant};
+use monotonic::{Duration, Instant};
 
 use super::Group;
 use crate::overdue_reads::size;

@@ -3,7 +3,8 @@
 //! The injections of a path in force, and the requests and answers that they keep.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+
+use monotonic::{Duration, Instant};
 
 use super::random::{Random, mix};
 use super::{Direction, Injection};

@@ -4,7 +4,8 @@ mod impairment;
 mod random;
 
 use std::num::NonZeroU64;
-use std::time::Duration;
+
+use monotonic::Duration;
 
 use crate::{Outcome, words};
 pub(crate) use impairment::{Ending, Impairment, PathInjections, Verdict};

@@ -1,8 +1,8 @@
 //! Random numbers from a seed: the same seed gives the same sequence.
 
 use std::f64::consts::TAU;
-use std::time::Duration;
 
+use monotonic::Duration;
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 

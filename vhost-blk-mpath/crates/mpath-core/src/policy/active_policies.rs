@@ -1,6 +1,6 @@
 //! The policies in force.
 
-use std::time::Instant;
+use monotonic::Instant;
 
 use super::{ClassPolicies, Policy, PolicySpec};
 use crate::{OpClass, PathEstimate, PathId};

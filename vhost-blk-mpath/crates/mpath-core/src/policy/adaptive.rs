@@ -16,7 +16,7 @@
 //! * Linux keeps statistics per CPU, this policy per I/O thread. A path that came, went or changed its ANA state has
 //!   none.
 
-use std::time::{Duration, Instant};
+use monotonic::{Duration, Instant};
 
 use super::{Candidate, Choice, CompletedAttempt, Opinion, Param, Policy, PolicyInfo, PolicySpec, Query, next_after};
 use crate::{MAX_PATHS, OpClass, PathEstimate, PathId};
@@ -80,7 +80,7 @@ impl Adaptive {
     /// Ends an interval of one path: updates its smoothed latency and the weights of all paths.
     fn reweigh(&mut self, path: PathId, class: usize) {
         let path = &mut self.paths[path.index()][class];
-        let average = u64::try_from(path.sum.as_nanos()).unwrap_or(u64::MAX) / u64::from(path.count);
+        let average = path.sum.as_nanos() / u64::from(path.count);
         path.smoothed_ns = match path.smoothed_ns {
             0 => average,
             // Averages are at most 1 s and shifts at most 8, so this stays below 2^38.

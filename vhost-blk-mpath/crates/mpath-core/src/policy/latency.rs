@@ -18,7 +18,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use monotonic::Duration;
 
     use crate::policy::testing::{candidate, done, full, path, read};
     use crate::policy::testing::{choices, known, start};

@@ -1,6 +1,6 @@
 //! The average latency of a path for one class of requests, for `latency` and `latency-rr`.
 
-use std::time::{Duration, Instant};
+use monotonic::{Duration, Instant};
 
 use super::Candidate;
 use crate::PathId;
@@ -82,7 +82,7 @@ impl View {
         let mean = estimate.mean_ns;
         let silence = candidate.oldest.map_or(0, |oldest| {
             let since = estimate.sampled_at.unwrap_or(oldest.bound_at).max(oldest.bound_at);
-            nanos(now - since)
+            (now - since).as_nanos()
         });
         let at_least = if silence > thousandths(mean, SILENCE) { silence } else { 0 };
         Self {
@@ -100,8 +100,4 @@ impl View {
 /// A latency times `factor` thousandths.
 pub(super) fn thousandths(latency_ns: u64, factor: u64) -> u64 {
     latency_ns.saturating_mul(factor) / 1000
-}
-
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -20,8 +20,7 @@
 //!   `latency < best · (1 + queued / in flight on the good paths)`. Source: the ECF scheduler (Lim et al., CoNEXT
 //!   '17).
 
-use std::time::{Duration, Instant};
-
+use monotonic::{Duration, Instant};
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 

@@ -27,7 +27,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use monotonic::{Duration, Instant};
 
     use crate::policy::testing::{busy, candidate, done, full, path, read};
     use crate::policy::testing::{choices, known, start};

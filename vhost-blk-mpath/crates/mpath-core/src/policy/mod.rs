@@ -9,7 +9,8 @@
 //! knowledge, and a switch of policy affects the next request.
 
 use std::fmt;
-use std::time::{Duration, Instant};
+
+use monotonic::{Duration, Instant};
 
 use crate::window::Usage;
 use crate::{FlowId, OpClass, Param, PathId};

@@ -35,7 +35,7 @@ impl Policy for Numa {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
+    use monotonic::Instant;
 
     use super::*;
     use crate::policy::testing::{WAIT, candidate, full, path, read};

@@ -1,7 +1,8 @@
 //! Opinions of policies on paths, for the operator.
 
 use std::fmt;
-use std::time::Duration;
+
+use monotonic::Duration;
 
 /// What a policy says of a path. Numbers are those that the policy compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Estimates of paths by policies.
 
-use std::time::Duration;
+use monotonic::Duration;
 
 /// The estimate of a path by the policy of a class; `None`: the policy has no such value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -44,7 +44,7 @@ impl Policy for Pid {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
+    use monotonic::Instant;
 
     use super::*;
     use crate::FlowId;

@@ -36,7 +36,7 @@ impl Policy for QueueDepth {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
+    use monotonic::Instant;
 
     use super::*;
     use crate::policy::testing::{WAIT, candidate, full, path, read};

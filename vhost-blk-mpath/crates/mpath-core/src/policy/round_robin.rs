@@ -41,7 +41,7 @@ impl Policy for RoundRobin {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
+    use monotonic::Instant;
 
     use super::*;
     use crate::policy::testing::{WAIT, candidate, full, path, read};

@@ -33,7 +33,7 @@ impl Policy for ServiceTime {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
+    use monotonic::Instant;
 
     use super::*;
     use crate::policy::PolicyKind;

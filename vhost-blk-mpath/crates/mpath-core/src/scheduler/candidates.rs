@@ -2,7 +2,7 @@
 //!
 //! The walk over the requests that may go, in order.
 
-use std::time::Instant;
+use monotonic::Instant;
 
 use super::{Scheduler, fair_queue};
 use crate::{DiskId, FlowId, Tag};

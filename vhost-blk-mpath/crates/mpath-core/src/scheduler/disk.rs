@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+
+use monotonic::{Duration, Instant};
 
 use super::fair_queue::{FairQueue, Member, Tier};
 use super::flow::WaitingRequest;

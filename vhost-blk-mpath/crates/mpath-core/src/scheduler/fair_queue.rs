@@ -16,7 +16,8 @@
 //! 1996.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+
+use monotonic::Instant;
 
 use super::settings::Settings;
 

@@ -1,7 +1,8 @@
 //! One flow: its queue, its counters and its turn.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+
+use monotonic::Instant;
 
 use super::DEFAULT_WEIGHT;
 use super::fair_queue::{Member, Tier};

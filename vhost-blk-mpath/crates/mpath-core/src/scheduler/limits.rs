@@ -11,7 +11,8 @@
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+
+use monotonic::{Duration, Instant};
 
 /// Limits of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -166,7 +167,7 @@ impl Bucket {
     }
 
     fn tokens(&self, time: Duration) -> i64 {
-        i64::try_from(u128::from(self.per_s) * time.as_nanos() / 1_000_000_000).unwrap_or(i64::MAX)
+        i64::try_from(u128::from(self.per_s) * u128::from(time.as_nanos()) / 1_000_000_000).unwrap_or(i64::MAX)
     }
 
     fn balance(&self, now: Instant) -> i64 {
@@ -269,7 +270,7 @@ mod tests {
                     prop_assert!(until > now);
                     now = until;
                 }
-                let allowed = u128::from(per_s) * (now - start + burst_ms * MS).as_nanos() / 1_000_000_000;
+                let allowed = u128::from(per_s) * u128::from((now - start + burst_ms * MS).as_nanos()) / 1_000_000_000;
                 prop_assert!(sent <= allowed, "{sent} before this one, {allowed}");
                 // Nothing waited longer than needed, to a ns and rounding for each.
                 prop_assert!(now == start || allowed - sent <= 1 + u128::from(per_s) * 300 / 1_000_000_000 + 1);

@@ -23,7 +23,8 @@ mod stats;
 mod tests;
 
 use std::sync::Arc;
-use std::time::Instant;
+
+use monotonic::Instant;
 
 use crate::history::Pauses;
 use crate::{DiskId, FlowId, Io, Tag};

@@ -7,7 +7,7 @@
 //!   in order of arrival: 32 requests among K deep flows take 32 (K + 1) services there (`mpath-sim bursts` reproduces
 //!   both).
 
-use std::time::Duration;
+use monotonic::Duration;
 
 use super::{SchedulerKind, SchedulerSpec};
 use crate::Param;

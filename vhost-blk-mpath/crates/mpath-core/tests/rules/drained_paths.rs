@@ -1,8 +1,8 @@
 //! Drained paths: they get only the flushes that they owe.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use mpath_core::{
     Action, AnaState, Association, DiskId, Epoch, FlowId, Group, GroupConfig, Injection, Io, Op, Outcome, PathConfig,
     PathId, SharedDisk, Tag, UnflushedPaths,

@@ -2,8 +2,8 @@
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use mpath_core::{
     Action, AnaState, Association, Direction, DiskId, Epoch, FlowId, Group, GroupConfig, InjectedError, Injection, Io,
     IoError, Op, OpClass, Outcome, PathConfig, PathId, PolicyKind, SharedDisk, Tag, UnflushedPaths, Window,

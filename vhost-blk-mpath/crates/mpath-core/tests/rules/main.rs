@@ -11,8 +11,7 @@ mod slow;
 mod suspicion;
 mod virtual_time;
 
-use std::time::{Duration, Instant};
-
+use monotonic::{Duration, Instant};
 use mpath_core::{Group, Outcome, RetryCause, TurnWatch, Waking};
 
 /// A status that asks for a retry, of a command that was not executed.

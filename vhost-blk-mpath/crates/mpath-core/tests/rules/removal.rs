@@ -1,8 +1,8 @@
 //! Removal of paths, and new paths with their ids.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use mpath_core::{
     Action, AnaState, Association, DiskId, Epoch, FlowId, Group, GroupConfig, Injection, Io, IoError, Op, OpClass,
     Outcome, PathConfig, PathId, SharedDisk, Tag, UnflushedPaths,

@@ -1,8 +1,8 @@
 //! Slow requests: their time is attributed to the stage in which it passed.
 
 use std::num::NonZeroU64;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use mpath_core::{
     Action, AnaState, Association, Direction, DiskId, Epoch, FlowId, Group, GroupConfig, Injection, Io, IoError,
     Limits, MinuteStats, Op, Outcome, PathConfig, PathId, PolicyKind, RetryCause, SharedDisk, SlowRequest, Tag, Window,
@@ -74,7 +74,7 @@ impl Test {
     }
 
     /// The stages of a request that took time, in ms.
-    fn stages_ms(&self, tag: u32) -> Vec<(&'static str, u128)> {
+    fn stages_ms(&self, tag: u32) -> Vec<(&'static str, u64)> {
         let named = self.slow(tag).stages.named().into_iter();
         named.map(|(name, time)| (name, time.as_millis())).filter(|(_, ms)| *ms > 0).collect()
     }
@@ -398,7 +398,7 @@ fn a_stall_is_of_one_minute() {
 fn the_oldest_request_is_published_until_it_is_answered() {
     let disks = [SharedDisk::default(), SharedDisk::default()];
     let mut t = Test::with(GroupConfig::default(), &disks);
-    let age = |t: &Test| disks.each_ref().map(|disk| disk.oldest.age(t.now).map(|age| age.as_millis()));
+    let age = |t: &Test| disks.each_ref().map(|disk| disk.oldest.age(t.now).map(Duration::as_millis));
     t.submit(0, Op::Write);
     t.pass(300 * MS);
     t.submit(1, Op::Read);

@@ -4,8 +4,8 @@
 
 use std::collections::VecDeque;
 use std::fmt::Display;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use nvme_tcp::host::DiscoveryLog;
 use nvme_tcp::wire::Nqn;
 

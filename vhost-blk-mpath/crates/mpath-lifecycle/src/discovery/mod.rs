@@ -23,8 +23,8 @@ use std::collections::{HashSet, VecDeque};
 use std::fmt::Display;
 use std::hash::Hash;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use mpath_core::PathId;
 use nvme_tcp::host::{DiscoveryLog, REFERRAL_DEPTH_MAX, REFERRALS_MAX};
 use nvme_tcp::wire::Nqn;

@@ -7,8 +7,7 @@
 //!      └── no socket in time ──────┴── fails ──▶ Lost
 //! ```
 
-use std::time::{Duration, Instant};
-
+use monotonic::{Duration, Instant};
 use nvme_tcp::host::{ConfigError, DiscoveryConfig, DiscoveryError, DiscoveryEvent, HostDiscovery, HostIdentity};
 use nvme_tcp::wire::Nqn;
 

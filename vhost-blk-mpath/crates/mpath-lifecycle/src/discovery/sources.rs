@@ -6,8 +6,8 @@ use std::collections::HashSet;
 use std::fmt::Display;
 use std::hash::Hash;
 use std::net::SocketAddr;
-use std::time::Instant;
 
+use monotonic::Instant;
 use nvme_tcp::host::{DiscoveryLog, Referral, UnusableEntry, referrals, tcp_address};
 use nvme_tcp::wire::{DiscoveryEntry, SubsystemType};
 

@@ -60,7 +60,7 @@ impl Disk {
     /// The fence that a removed disk has left.
     fn pending(&mut self, lasts: Duration) {
         let namespace = NamespaceName::new("nqn.example", &namespace());
-        let association = RecordedAssociation { path: "path".into(), cntlid: 1, fence_ms: lasts.as_millis() as u64 };
+        let association = RecordedAssociation { path: "path".into(), cntlid: 1, fence_ms: lasts.as_millis() };
         let fence = InheritedFence { until: self.now + lasts, of: None };
         self.view.pending_fence = Some(PendingFence { fence, namespace, association });
     }

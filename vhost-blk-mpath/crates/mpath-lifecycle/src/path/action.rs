@@ -1,7 +1,6 @@
 //! Actions that a path asks of its driver.
 
-use std::time::{Duration, Instant};
-
+use monotonic::{Duration, Instant};
 use mpath_core::{Association, Epoch, PathId};
 use nvme_tcp::host::{ControllerInfo, CrossResetOutcome, HostController, HostQueue};
 

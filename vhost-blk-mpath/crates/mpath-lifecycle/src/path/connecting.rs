@@ -5,8 +5,8 @@
 
 use std::collections::VecDeque;
 use std::error::Error;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use mpath_core::{Association, DiskId, Epoch, PathId};
 use nvme_tcp::host::{
     ControllerConfig, ControllerEvent, ControllerInfo, HostController, HostQueue, NoPayload, QueueConfig, STAGING_MIN,
@@ -245,7 +245,7 @@ impl Connecting {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use monotonic::Duration;
 
     use super::*;
     use crate::testing::{Failed, Known, controller, namespace, settings};

@@ -4,8 +4,8 @@
 
 use std::collections::VecDeque;
 use std::error::Error;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use mpath_core::{DiskId, Epoch};
 use nvme_tcp::host::{ControllerEvent, ControllerInfo, HostController};
 

@@ -29,8 +29,8 @@ pub(crate) mod tests;
 mod trial;
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use mpath_core::{DiskId, Epoch, PathId, PathStats};
 use nvme_tcp::Authentication;
 use nvme_tcp::host::{ControllerError, NamespaceError};

@@ -1,7 +1,6 @@
 //! News of a path, for those who watch it.
 
-use std::time::Duration;
-
+use monotonic::Duration;
 use mpath_core::Epoch;
 use nvme_tcp::host::ControllerInfo;
 use nvme_tcp::wire::Status;

@@ -10,7 +10,7 @@
 //! check needs three results in this order: the path is idle, all writes on it are flushed, and the path is idle again. After
 //! that the path stays idle. The daemon itself flushes unflushed writes: the guest may not flush for a long time.
 
-use std::time::{Duration, Instant};
+use monotonic::{Duration, Instant};
 
 /// How often a path that is to be closed or forgotten is checked.
 pub(super) const RECHECK_INTERVAL: Duration = Duration::from_millis(50);

@@ -1,7 +1,6 @@
 //! Orders, losses and the end of a path, without a controller. The simulator tests them with one.
 
-use std::time::Duration;
-
+use monotonic::Duration;
 use mpath_core::{Group, GroupConfig, PathConfig, SharedDisk};
 use nvme_tcp::host::{ControllerInfo, HostController};
 
@@ -313,7 +312,7 @@ fn a_reset_drops_the_association_once_and_connects_at_once() {
 fn each_association_that_ends_in_ana_change_doubles_the_time_of_the_next() {
     let after = |secs| {
         let stuck = NamespaceError::AnaTransition { after: Duration::from_secs(secs) };
-        change_limit_after::<Failed>(&PathError::Controller(stuck.into())).map(|limit| limit.as_secs())
+        change_limit_after::<Failed>(&PathError::Controller(stuck.into())).map(Duration::as_secs)
     };
     assert_eq!([20, 40, 1280, 2560, 3600].map(after), [40, 80, 2560, 3600, 3600].map(Some));
     assert_eq!(

@@ -2,7 +2,7 @@
 //!
 //! Whether a path was tried.
 
-use std::time::Instant;
+use monotonic::Instant;
 
 /// Whether a path was tried. By default the path is new and waits for its first attempt.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -1,7 +1,8 @@
 //! A controller that ends.
 
 use std::error::Error;
-use std::time::Instant;
+
+use monotonic::Instant;
 
 use super::PathSurroundings;
 use crate::AssociationId;

@@ -14,8 +14,8 @@ mod surroundings;
 mod tests;
 
 use std::error::Error;
-use std::time::Instant;
 
+use monotonic::Instant;
 use mpath_core::{Epoch, PathId};
 
 use self::ending::Ending;

@@ -1,8 +1,8 @@
 //! The surroundings of a path, as its driver needs them.
 
 use std::error::Error;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use mpath_core::{Association, DiskId, Epoch, UnflushedPaths};
 use nvme_tcp::host::{ControllerInfo, HostQueue};
 

@@ -1,8 +1,8 @@
 //! The order of the steps, without a controller. The simulator tests the driver with one.
 
 use std::sync::Arc;
-use std::time::Duration;
 
+use monotonic::Duration;
 use mpath_core::{
     AnaState, Association, DiskId, FlowId, Group, GroupConfig, Io, IoError, Op, Outcome, PathConfig, SharedDisk, Tag,
     UnflushedPaths,

@@ -3,7 +3,7 @@
 //! The low twelve bits of a CID are an index into the table, and the high four are the generation of the entry. So a second or
 //! late completion is not taken for that of the entry's next command.
 
-use std::time::Instant;
+use monotonic::Instant;
 
 use super::request::Part;
 

@@ -9,8 +9,7 @@
 //! The connection is in clear text, and carries nothing else. The caller limits its time and closes it. Then the caller opens all
 //! connections of the association over TLS 1.3 with a key that is derived from the generated PSK.
 
-use std::time::Instant;
-
+use monotonic::Instant;
 use nvme_auth::{Concatenation, GeneratedPsk};
 
 use super::admin::{AdminConfig, AdminError, AdminSession};

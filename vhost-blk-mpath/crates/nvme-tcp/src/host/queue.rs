@@ -4,8 +4,8 @@
 //! One I/O queue: each request ends with exactly one completion.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use zerocopy::IntoBytes;
 
 use super::config::{CommandLimits, ConfigError, IoLimits, NamespaceLimits, QueueConfig};

@@ -8,8 +8,8 @@
 //! ```
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use nvme_auth::GeneratedPsk;
 
 use super::authentication::QueueAuthentication;

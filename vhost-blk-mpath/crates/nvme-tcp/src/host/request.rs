@@ -1,6 +1,6 @@
 //! Requests of the caller, and the table of requests in flight.
 
-use std::time::Instant;
+use monotonic::Instant;
 
 use crate::wire::Status;
 

@@ -2,7 +2,7 @@
 //!
 //! The buffer of bytes to send, and the parts that refer to payloads.
 
-use std::time::Instant;
+use monotonic::Instant;
 
 use super::request::Tag;
 

@@ -1,6 +1,6 @@
 //! Fabrics commands: Connect, properties and authentication (Base 6).
 
-use std::time::Duration;
+use monotonic::Duration;
 
 use super::sqe::{high, join, low};
 use super::{Opcode, PropertyOffset, Sgl, Sqe, Status};

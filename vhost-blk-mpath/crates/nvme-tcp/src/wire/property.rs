@@ -36,8 +36,8 @@ impl Capabilities {
 
     /// TO: the longest the controller may take to become ready or not ready.
     #[must_use]
-    pub const fn timeout(self) -> std::time::Duration {
-        std::time::Duration::from_millis((self.0 >> 24 & 0xff) * 500)
+    pub const fn timeout(self) -> monotonic::Duration {
+        monotonic::Duration::from_millis((self.0 >> 24 & 0xff) * 500)
     }
 
     /// MPSMIN: the smallest memory page has `2^(12 + MPSMIN)` bytes. It is the unit of MDTS.

@@ -4,8 +4,8 @@
 //! own end before it closes all connections.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use mpath_core::{DiskId, Group, Outcome, PathId, Tag};
 use nvme_tcp::host::IoCommand;
 

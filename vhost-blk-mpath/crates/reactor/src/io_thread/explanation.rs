@@ -1,7 +1,6 @@
 //! The explanation of an I/O thread.
 
-use std::time::Instant;
-
+use monotonic::Instant;
 use mpath_core::DiskId;
 
 use super::IoThread;

@@ -1,8 +1,7 @@
 //! Hedges: second copies of slow reads, over another path. A hedge reads into a buffer of this process, because the
 //! first path may write to guest memory.
 
-use std::time::Instant;
-
+use monotonic::Instant;
 use mpath_core::{Outcome, PathId, Tag};
 
 use super::IoThread;

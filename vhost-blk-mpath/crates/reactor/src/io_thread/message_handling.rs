@@ -1,8 +1,8 @@
 //! How an I/O thread carries out the messages of other threads.
 
 use std::io;
-use std::time::Instant;
 
+use monotonic::Instant;
 use mpath_core::{DiskId, PathConfig};
 use mpath_lifecycle::ThreadMessage;
 

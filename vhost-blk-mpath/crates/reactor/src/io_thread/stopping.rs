@@ -5,8 +5,8 @@
 //! up.
 
 use std::io;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use mpath_core::{DiskId, FlowId, PathId};
 
 use super::IoThread;

@@ -2,7 +2,6 @@
 
 use std::io::Read;
 use std::sync::mpsc;
-use std::time::Duration;
 
 use mpath_core::{AnaState, AnaStates, Association, Epoch, GroupConfig, PathConfig, SharedDisk, TurnWatch, Waking};
 use mpath_lifecycle::ThreadMessage;

@@ -4,8 +4,8 @@
 
 use std::io;
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use mpath_core::{DiskId, FlowId, Io, IoError};
 use vhost_user_blk::{Queue, QueueError};
 

@@ -4,11 +4,11 @@ use std::fs;
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
 
 use io_uring::register::Restriction;
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use low_water::LowWater;
+use monotonic::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::SockRef;
 
@@ -145,7 +145,7 @@ impl Uring {
             // Without a wait. Version 0.7.15 of the crate passes the flag by which the kernel runs deferred work, if there is some.
             Some(Duration::ZERO) => self.io.submit(),
             Some(timeout) => {
-                let timespec = types::Timespec::from(timeout);
+                let timespec = types::Timespec::from(std::time::Duration::from(timeout));
                 self.io.submitter().submit_with_args(1, &types::SubmitArgs::new().timespec(&timespec))
             }
         };
@@ -231,7 +231,7 @@ impl Ring for Uring {
         let socket = SockRef::from(socket);
         // On a connected socket neither call can fail in a way that matters here. The first is for a process that ends
         // before it resets the connection: the kernel would still deliver its send buffer.
-        let _ = socket.set_linger(Some(Duration::ZERO));
+        let _ = socket.set_linger(Some(Duration::ZERO.into()));
         let _ = socket.shutdown(Shutdown::Both);
     }
 

@@ -2,8 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::time::Duration;
 
+use monotonic::Duration;
 use nvme_tcp::host::{CommandLimits, HostIdentity, HostQueue, NamespaceLimits, NoPayload, QueueConfig, STAGING_MIN};
 use nvme_tcp::wire::{C2hData, Cqe, Digests, Framing, IcResp, Nqn, Pdu, R2t, Status};
 
@@ -58,7 +58,7 @@ impl Controller {
         let icresp = Pdu::IcResp(IcResp { cpda: 0, digests: Digests::default(), maxh2cdata: 131_072 });
         for answer in [icresp, Pdu::CapsuleResp(Cqe::new(0x1000, 0, Status::SUCCESS, 1))] {
             queue.fill_tx(
-                std::time::Instant::now(),
+                monotonic::Instant::now(),
                 &mut Vec::with_capacity(STAGING_MIN),
                 &NoPayload,
                 &mut Vec::new(),

@@ -10,9 +10,9 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixListener;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use memmap2::{MmapOptions, MmapRaw};
+use monotonic::{Duration, Instant};
 use mpath_core::{DiskId, FlowId, Group};
 use rustix::fs::{MemfdFlags, memfd_create};
 use vhost_user_blk::{DiskGeometry, Queue, QueueRunner, Request, VirtioDisk, serve_connection};

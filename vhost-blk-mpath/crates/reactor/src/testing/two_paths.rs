@@ -1,8 +1,8 @@
 //! Test helper: an I/O thread with two paths.
 
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use mpath_core::{
     AnaState, Association, Epoch, Group, GroupConfig, GroupStats, PathConfig, PathId, PolicyKind, SharedDisk,
 };

@@ -1,8 +1,8 @@
 //! A front-end cuts off the memory of its guest, on a connection that also carries another guest's requests.
 
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use mpath_core::FlowId;
 use nvme_tcp::wire::Status;
 

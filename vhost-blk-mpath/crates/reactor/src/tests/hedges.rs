@@ -1,7 +1,6 @@
 //! An I/O thread reads from one controller and hedges over another.
 
-use std::time::{Duration, Instant};
-
+use monotonic::{Duration, Instant};
 use mpath_core::{GroupConfig, GroupStats, Hedging, MAX_HEDGE_BYTES, PathId};
 
 use crate::IoThreadHandle;
@@ -36,7 +35,7 @@ impl Rig {
             rig.completes();
         }
         // The latency is evaluated after a tenth of a second.
-        std::thread::sleep(Duration::from_millis(150));
+        std::thread::sleep(Duration::from_millis(150).into());
         rig.read();
         let [first, second] = &mut rig.controllers;
         let cids = [first.command(), second.command()];

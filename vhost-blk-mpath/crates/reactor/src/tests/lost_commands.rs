@@ -2,8 +2,8 @@
 //! (`mpath-core/tests/rules/suspicion/lost_commands.rs`).
 
 use std::io::Read;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use mpath_core::GroupConfig;
 use nvme_tcp::wire::Status;
 
@@ -25,13 +25,13 @@ fn start(guest: &mut Guest) -> (IoThreadHandle, [Controller; 2]) {
 fn answer_others(guest: &mut Guest, controller: &mut Controller, ends: impl Fn() -> bool) {
     let start = Instant::now();
     while !ends() {
-        assert!(start.elapsed() < TIMEOUT, "no end");
+        assert!(start.elapsed() < TIMEOUT.into(), "no end");
         guest.write_zeroes(8192, 4096, false);
         guest.kick();
         let cid = controller.command();
         controller.send(&Controller::end(cid, Status::SUCCESS));
         eventually("the other request completes", || !guest.results().is_empty());
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::sleep(Duration::from_millis(5).into());
     }
 }
 

@@ -3,8 +3,8 @@
 use std::io::{ErrorKind, Read};
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use mpath_core::{
     AnaState, Association, Direction, Epoch, Group, GroupConfig, Injection, PathConfig, PathId, SharedDisk,
 };
@@ -77,7 +77,7 @@ fn no_connection_closes_while_another_thread_flushes() {
     // Both threads flush, as both may have written. One has its answer.
     let (flush, of_other) = (of_busy.command(), of_idle.command());
     of_idle.send(&Controller::end(of_other, Status::SUCCESS));
-    of_idle.stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    of_idle.stream.set_read_timeout(Some(Duration::from_millis(100).into())).unwrap();
     let open = of_idle.stream.read(&mut [0]);
     assert!(open.as_ref().is_err_and(|error| error.kind() == ErrorKind::WouldBlock), "{open:?}");
     of_busy.send(&Controller::end(flush, Status::SUCCESS));
@@ -119,7 +119,7 @@ fn give_up_flush(answer_is_stalled: bool) {
     thread.add_path(PathId(1));
     thread.path_up(PathId(1), association(QUEUE_DEPTH), link);
     // A flush just after the loss may be older than the loss, and is never the last to report it.
-    thread::sleep(Duration::from_millis(200));
+    thread::sleep(Duration::from_millis(200).into());
     guest.flush();
     guest.kick();
     // An earlier daemon may have left writes here.
@@ -163,7 +163,7 @@ fn a_flush_at_the_end_waits_for_room_in_its_queue_pair() {
         results == usize::from(QUEUE_DEPTH)
     });
     let ending = thread::spawn(move || IoThreadHandle::end_all(&[thread]));
-    controller.stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    controller.stream.set_read_timeout(Some(Duration::from_millis(100).into())).unwrap();
     let open = controller.stream.read(&mut [0]);
     assert!(open.as_ref().is_err_and(|error| error.kind() == ErrorKind::WouldBlock), "{open:?}");
     controller.stream.set_read_timeout(Some(TIMEOUT)).unwrap();

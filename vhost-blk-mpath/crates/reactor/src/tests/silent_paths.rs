@@ -1,8 +1,7 @@
 //! An I/O thread and controllers that fall silent, mostly in the middle of a payload, while the kernel has guest memory
 //! for it.
 
-use std::time::{Duration, Instant};
-
+use monotonic::{Duration, Instant};
 use mpath_core::{AnaState, Association, Epoch, GroupConfig, PathId};
 
 use crate::IoThreadHandle;
@@ -104,7 +103,8 @@ fn a_lost_connection_returns_a_read_that_is_being_recalled() {
         let cid = silent.command();
         silent.send(&Controller::answer(cid, 0xa1, BYTES)[..100_000]);
         // About when the read is recalled: before, after, or at the same time.
-        std::thread::sleep(SUSPECT.saturating_sub(Duration::from_millis(1)) + Duration::from_micros(500 * round));
+        let pause = SUSPECT - Duration::from_millis(1) + Duration::from_micros(500 * round);
+        std::thread::sleep(pause.into());
         drop(silent.stream.shutdown(std::net::Shutdown::Both));
         let cid = good.command();
         good.send(&Controller::answer(cid, round as u8, BYTES));

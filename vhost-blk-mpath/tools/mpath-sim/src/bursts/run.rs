@@ -1,7 +1,6 @@
 //! The event loop.
 
-use std::time::{Duration, Instant};
-
+use monotonic::{Duration, Instant};
 use mpath_core::{
     Action, DEFAULT_WEIGHT, DiskId, FlowId, Group, GroupConfig, Io, Limits, Op, Outcome, PathId, PolicyKind,
     SchedulerSpec, SharedDisk, Tag, Window,

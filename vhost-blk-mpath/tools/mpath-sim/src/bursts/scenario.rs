@@ -1,7 +1,6 @@
 //! The service and the flows of the experiment.
 
-use std::time::Duration;
-
+use monotonic::Duration;
 use mpath_core::{SchedulerKind, SchedulerSpec};
 
 use super::{Disk, Load, Measured, Service, Setup, run};

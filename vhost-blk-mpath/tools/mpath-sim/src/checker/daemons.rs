@@ -1,6 +1,6 @@
 //! The end of a daemon. The next daemon does not know everything, so the checker expects less of it.
 
-use std::time::Duration;
+use monotonic::Duration;
 
 use super::Checker;
 use super::first_attempts::FirstAttempts;

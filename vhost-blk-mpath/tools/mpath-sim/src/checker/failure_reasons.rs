@@ -4,8 +4,8 @@
 //! for all requests: the checker does not see requests that waited for the connection and were not sent.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
+use monotonic::Duration;
 use mpath_core::GroupConfig;
 
 /// How long a flush waits for a live path on which the namespace is inaccessible.

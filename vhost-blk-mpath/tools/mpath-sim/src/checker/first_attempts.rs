@@ -6,7 +6,8 @@
 //! the namespace of a disk does not lead to that disk.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+
+use monotonic::Duration;
 
 /// Attempts that begin within this time count as concurrent.
 const CONCURRENT: Duration = Duration::from_secs(1);

@@ -1,7 +1,8 @@
 //! The history of each block, for the report of a violation.
 
 use std::ops::Range;
-use std::time::Duration;
+
+use monotonic::Duration;
 
 use crate::blocks::Block;
 

@@ -1,7 +1,8 @@
 //! Events on the host that are reasons for requests to fail.
 
 use std::ops::Range;
-use std::time::Duration;
+
+use monotonic::Duration;
 
 use super::wire::{CommandEnd, CommandKind};
 use super::{Checker, OpenRequest};

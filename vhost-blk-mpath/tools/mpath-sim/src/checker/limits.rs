@@ -3,8 +3,7 @@
 //! A period allows the requests and bytes of the rate in that time, and one burst. Each I/O thread may be one request ahead, and
 //! waits afterwards. Requests that were under way when the limits were set do not count.
 
-use std::time::Duration;
-
+use monotonic::Duration;
 use mpath_core::Limits;
 
 /// I/O threads at most.
@@ -35,8 +34,9 @@ impl LimitUse {
         let time = at.saturating_sub(self.since) + self.limits.burst;
         let ahead = self.before + THREADS_MAX;
         let check = |what, per_s: Option<std::num::NonZeroU64>, ahead: u64, used: u64| {
-            let allowed =
-                |per_s: std::num::NonZeroU64| (u128::from(per_s.get()) * time.as_nanos()).div_ceil(1_000_000_000);
+            let allowed = |per_s: std::num::NonZeroU64| {
+                (u128::from(per_s.get()) * u128::from(time.as_nanos())).div_ceil(1_000_000_000)
+            };
             match per_s.map(allowed) {
                 Some(allowed) if u128::from(used) > allowed + u128::from(ahead) => {
                     Err(format!("{used} {what} in {time:.3?}, burst included"))

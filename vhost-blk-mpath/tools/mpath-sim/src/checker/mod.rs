@@ -35,8 +35,8 @@ pub(crate) mod wire;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
-use std::time::Duration;
 
+use monotonic::Duration;
 use mpath_core::{AnaState, GroupConfig, Limits};
 
 use self::closed_paths::ClosedPaths;

@@ -1,7 +1,8 @@
 //! Requests of guests, from their submission to their answer.
 
 use std::ops::Range;
-use std::time::Duration;
+
+use monotonic::Duration;
 
 use super::{Checker, DiskChecks, OpenRequest};
 use crate::blocks::{Block, Operation};

@@ -1,8 +1,8 @@
 //! Each change of the store belongs to a request of that disk, and promised data stay in the store.
 
 use std::ops::Range;
-use std::time::Duration;
 
+use monotonic::Duration;
 use nvme_tcp::wire::ControllerInstance;
 
 use super::{Checker, OpenRequest};

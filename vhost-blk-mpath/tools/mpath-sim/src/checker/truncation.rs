@@ -1,6 +1,6 @@
 //! Requests that are under way while the memory of their guest is truncated.
 
-use std::time::Duration;
+use monotonic::Duration;
 
 use super::{Checker, DiskChecks};
 use crate::blocks::{Block, Operation, Origin, pattern};

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::time::Instant;
+
+use monotonic::Instant;
 
 /// PDU types and flags.
 const CAPSULE_CMD: u8 = 0x04;

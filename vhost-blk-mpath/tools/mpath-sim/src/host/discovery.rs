@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use mpath_lifecycle::discovery::{self, Action, Changes, KnownPath, SavedLog, SessionEvent, SessionId, Source};
 
 use super::plan::HostPlan;

@@ -1,8 +1,8 @@
 //! The task of a disk. The shipping driver decides, and this module tells the I/O threads and lets time pass.
 
 use std::sync::{Arc, mpsc};
-use std::time::Instant;
 
+use monotonic::Instant;
 use mpath_core::DiskId;
 use mpath_lifecycle::{DiskDriver, HoldAction, HoldReason, InheritedFence};
 

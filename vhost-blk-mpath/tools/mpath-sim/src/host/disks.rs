@@ -4,8 +4,8 @@
 //! that this path leads to the disk's namespace.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
+use monotonic::Duration;
 use mpath_core::{DiskId, PathId, UnflushedPaths};
 use mpath_lifecycle::{
     Admissions, AdmitError, DiskDriver, DiskHold, InheritedMismatch, InheritedNamespaces, NamespaceName,

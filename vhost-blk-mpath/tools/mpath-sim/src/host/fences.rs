@@ -1,7 +1,6 @@
 //! The fences of a daemon on the clock of the simulator, and its fence records.
 
-use std::time::{Duration, Instant};
-
+use monotonic::{Duration, Instant};
 use mpath_core::{Epoch, PathId};
 use mpath_lifecycle::{
     AssociationId, DaemonRun, DiskShutdown, InheritedFence, LiftedBy, NamespaceName, Record, RecordContent,
@@ -126,7 +125,7 @@ impl Fences {
 
     /// Records an association for all disks. Returns whether all records were written.
     pub(super) fn record(&mut self, id: AssociationId, fence_time: Duration) -> bool {
-        let (path, fence_ms) = (id.path.to_string(), fence_time.as_millis() as u64);
+        let (path, fence_ms) = (id.path.to_string(), fence_time.as_millis());
         self.change_records(|record| record.add(id, RecordedAssociation { path: path.clone(), cntlid: 0, fence_ms }))
     }
 

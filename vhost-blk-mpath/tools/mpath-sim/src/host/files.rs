@@ -1,8 +1,8 @@
 //! The files next to the sockets of disks. They survive the daemon.
 
 use std::net::SocketAddr;
-use std::time::Instant;
 
+use monotonic::Instant;
 use mpath_lifecycle::NamespaceName;
 use mpath_lifecycle::discovery::SavedLog;
 

@@ -6,8 +6,8 @@ mod migration;
 use std::cell::Cell;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use mpath_core::{DiskId, FlowId};
 use mpath_lifecycle::DiskDriver;
 use reactor::DiskQueues;

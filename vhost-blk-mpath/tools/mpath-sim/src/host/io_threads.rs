@@ -1,8 +1,8 @@
 //! The I/O threads of a daemon.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
 
+use monotonic::Instant;
 use mpath_core::{DiskId, FlowId};
 use mpath_lifecycle::VirtqueueThreads;
 

@@ -1,7 +1,6 @@
 //! The plan of the host for a run.
 
-use std::time::Duration;
-
+use monotonic::Duration;
 use mpath_core::FlowId;
 use mpath_lifecycle::{NamespaceName, PathSettings};
 use nvme_tcp::host::{ControllerConfig, NamespaceIdentity};

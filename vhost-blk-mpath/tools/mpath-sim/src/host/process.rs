@@ -1,7 +1,6 @@
 //! A process of the daemon: the parts that outlive the disks which are removed.
 
-use std::time::Instant;
-
+use monotonic::Instant;
 use mpath_lifecycle::{DaemonRun, PendingFences};
 
 /// A process of the daemon.

@@ -1,7 +1,6 @@
 //! The end of a daemon, or the removal of its disks: the phases and the outcome.
 
-use std::time::{Duration, Instant};
-
+use monotonic::{Duration, Instant};
 use reactor::ThreadsShutdown;
 
 use super::files::Files;

@@ -1,6 +1,6 @@
 //! The time of the next turn of a task or thread.
 
-use std::time::{Duration, Instant};
+use monotonic::{Duration, Instant};
 
 use crate::clock::{Clock, Event};
 use crate::rng::Rng;

@@ -1,8 +1,8 @@
 //! A guest that only reads, block by block. Its requests have one shape: a table with header, data and status.
 
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
 
+use monotonic::Duration;
 use vhost::VhostBackend;
 use vhost::vhost_user::Frontend;
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};

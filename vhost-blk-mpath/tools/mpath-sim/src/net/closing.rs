@@ -1,6 +1,6 @@
 //! Connections that are closed, reset or frozen, and their bytes that still arrive.
 
-use std::time::Duration;
+use monotonic::Duration;
 
 use super::{Connection, Net, Reset, SenderState};
 use crate::clock::{Clock, Event};

@@ -13,8 +13,8 @@ mod encryption;
 mod stream;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use nvme_tcp::wire::Digests;
 
 use self::corruption::PduTracker;

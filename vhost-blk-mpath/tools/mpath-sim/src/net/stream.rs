@@ -1,6 +1,6 @@
 //! Bytes on their way from one end of a connection to the other.
 
-use std::time::Duration;
+use monotonic::Duration;
 
 use super::corruption::corrupt_any;
 use super::{Net, Reset, SenderState};

@@ -1,8 +1,8 @@
 //! The faults of a run, drawn at random.
 
 use std::num::NonZeroU64;
-use std::time::Duration;
 
+use monotonic::Duration;
 use mpath_core::{
     Direction, Distribution, InjectedError, Injection, IoError, Limits, OpClass, Outcome, PolicyKind, RetryCause,
 };

@@ -7,8 +7,7 @@ mod offline_growth;
 mod replacements;
 mod slow_arrays;
 
-use std::time::Duration;
-
+use monotonic::Duration;
 use mpath_core::{FlowId, GroupConfig, Hedging, PolicyKind, SchedulerKind, Window};
 use nvme_tcp::host::{ControllerConfig, HostIdentity};
 use nvme_tcp::wire::{Digests, Nqn, Status};

@@ -1,6 +1,6 @@
 //! Namespaces that grow while no daemon runs.
 
-use std::time::Duration;
+use monotonic::Duration;
 
 use crate::fault::{Fault, PlannedFault};
 use crate::rng::Rng;

@@ -1,6 +1,6 @@
 //! Disks that the operator removes and adds again.
 
-use std::time::Duration;
+use monotonic::Duration;
 
 use crate::fault::{Fault, PlannedFault};
 use crate::rng::Rng;

@@ -1,7 +1,6 @@
 //! Arrays that take 0.1 to 2 s for each answer.
 
-use std::time::Duration;
-
+use monotonic::Duration;
 use mpath_core::{GroupConfig, PolicyKind};
 
 use super::faults::span;

@@ -30,7 +30,7 @@ pub fn bound(paths: &[Model], workload: &Workload) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use monotonic::Duration;
 
     use super::super::scenario::link;
     use super::*;

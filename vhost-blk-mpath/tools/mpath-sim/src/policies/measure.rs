@@ -1,6 +1,6 @@
 //! The results of a stretch of virtual time.
 
-use std::time::Duration;
+use monotonic::Duration;
 
 use crate::quantile::quantile;
 

@@ -2,7 +2,7 @@
 //!
 //! How a path behaves.
 
-use std::time::Duration;
+use monotonic::Duration;
 
 use crate::rng::Rng;
 

@@ -1,8 +1,8 @@
 //! The event loop.
 
 use std::mem;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use mpath_core::{
     Action, ClassPolicies, DiskId, FlowId, Group, GroupConfig, Io, Op, Outcome, PathId, SharedDisk, Tag, Window,
 };

@@ -1,6 +1,6 @@
 //! The paths of the scenarios.
 
-use std::time::Duration;
+use monotonic::Duration;
 
 use super::Model;
 

@@ -1,7 +1,6 @@
 //! Connect commands, admin commands and Cross-Controller Resets.
 
-use std::time::Duration;
-
+use monotonic::Duration;
 use nvme_tcp::wire::{
     ActiveList, AdminCommand, CROSS_RESET_DONE, Cns, FeatureId, IdentifyController, IdentifyNamespace,
     NamespaceDescriptors, NumberOfQueues, Status,

@@ -1,8 +1,8 @@
 //! The execution of I/O commands: in time, late, piece by piece, or when their connection is gone.
 
 use std::ops::Range;
-use std::time::Duration;
 
+use monotonic::Duration;
 use nvme_tcp::wire::{NvmCommand, Sgl, Status};
 use nvme_tcp_target::{ByteRange, CommandToken, IoScope, IoTask, IoView, TargetCommand, check_io};
 

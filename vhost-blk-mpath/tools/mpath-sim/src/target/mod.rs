@@ -19,8 +19,8 @@ mod store;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
 
+use monotonic::Instant;
 use nvme_tcp::wire::{AnaGroup, AnaState, ControllerInstance, PduError};
 use nvme_tcp_target::{AnswerFaults, Namespace, QueueIdentity, Subsystem, SubsystemConfig, TargetError, TargetQueue};
 

@@ -1,8 +1,8 @@
 //! The plan of the target for a run.
 
 use std::ops::Range;
-use std::time::Duration;
 
+use monotonic::Duration;
 use nvme_tcp::host::NamespaceIdentity;
 use nvme_tcp::wire::{Nqn, Status};
 use nvme_tcp_target::{ByteRange, Namespace, QueueLimits};

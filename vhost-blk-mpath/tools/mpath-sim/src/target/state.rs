@@ -1,8 +1,8 @@
 //! The state of nodes, of their connections, and of commands under way.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use nvme_tcp::wire::{AnaState, ControllerInstance, Status};
 use nvme_tcp_target::{CommandToken, IoView, TargetCommand, TargetQueue};
 

@@ -1,7 +1,6 @@
 //! The daemons of a run, one after the other, and the operator's orders to them.
 
-use std::time::Duration;
-
+use monotonic::Duration;
 use mpath_core::Limits;
 use mpath_lifecycle::DesiredState;
 

@@ -1,7 +1,6 @@
 //! The beginning and the end of each fault.
 
-use std::time::Duration;
-
+use monotonic::Duration;
 use mpath_core::{DiskId, Limits, PathId};
 use mpath_lifecycle::DesiredState;
 use nvme_tcp::wire::AnaState;

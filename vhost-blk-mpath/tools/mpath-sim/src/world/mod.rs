@@ -8,7 +8,7 @@ mod requests;
 mod stages;
 mod truncation;
 
-use std::time::{Duration, Instant};
+use monotonic::{Duration, Instant};
 
 use crate::checker::{Checker, Counts, Violation};
 use crate::clock::{Clock, Event};
@@ -177,7 +177,7 @@ impl World {
         while self.ctx.checker.violation.is_none() && self.stage != Stage::Over {
             let Some(event) = self.ctx.clock.next() else { break };
             self.ctx.checker.counts.events += 1;
-            self.fingerprint = crate::rng::mix(self.fingerprint ^ self.ctx.clock.elapsed().as_nanos() as u64);
+            self.fingerprint = crate::rng::mix(self.fingerprint ^ self.ctx.clock.elapsed().as_nanos());
             if self.ctx.clock.elapsed() > end || self.ctx.checker.counts.events > EVENTS_MAX {
                 break;
             }

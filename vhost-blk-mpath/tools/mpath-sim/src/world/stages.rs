@@ -1,6 +1,6 @@
 //! The stages after the last fault: guests flush their disks until that succeeds, and read all blocks.
 
-use std::time::Duration;
+use monotonic::Duration;
 
 use super::{Stage, World};
 use crate::blocks::Operation;

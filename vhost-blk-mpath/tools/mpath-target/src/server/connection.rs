@@ -3,9 +3,9 @@
 use std::io;
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use low_water::LowWater;
+use monotonic::{Duration, Instant};
 use nvme_tcp::wire::{CROSS_RESET_DONE, FabricsCommand, Opcode, Status};
 use nvme_tcp_target::{AdminReply, QueueIdentity, TargetAuthentication, TargetCommand, TargetQueue};
 use nvme_tls::psk::generated_candidate;
@@ -125,7 +125,7 @@ impl Connection {
             ConnectionEnd::Terminated | ConnectionEnd::Dropped => {
                 // Close with RST, so that neither unsent bytes nor EOF reach the host. EOF promises that no command is left to be
                 // executed.
-                let _ = rustix::net::sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO));
+                let _ = rustix::net::sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO.into()));
             }
         }
         let Self { shared, port, role, held, registration, stream, .. } = self;

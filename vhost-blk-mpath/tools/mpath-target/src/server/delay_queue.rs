@@ -1,7 +1,8 @@
 //! A queue of delayed commands.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+
+use monotonic::Instant;
 
 /// Items by due time. Items with the same due time keep their order of arrival.
 pub(super) struct DelayQueue<T> {
@@ -38,7 +39,7 @@ impl<T> DelayQueue<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
+    use monotonic::Duration;
 
     #[test]
     fn items_are_returned_when_due_and_in_order() {

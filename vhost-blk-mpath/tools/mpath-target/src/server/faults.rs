@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use nvme_tcp::wire::Status;
 use nvme_tcp_target::{AnswerFaults, DigestFaults};
 
@@ -73,7 +73,7 @@ impl Faults {
     }
 
     pub(super) fn set_delay(&self, delay: Duration) {
-        self.delay_nanos.store(delay.min(MAX_DELAY).as_nanos() as u64, Ordering::Relaxed);
+        self.delay_nanos.store(delay.min(MAX_DELAY).as_nanos(), Ordering::Relaxed);
     }
 
     pub(super) fn hold(&self) -> Hold {
@@ -88,7 +88,7 @@ impl Faults {
         let nanos = match hold {
             Hold::Off => HOLD_OFF,
             Hold::On => HOLD_ON,
-            Hold::For(time) => time.min(MAX_DELAY).as_nanos() as u64,
+            Hold::For(time) => time.min(MAX_DELAY).as_nanos(),
         };
         self.hold_nanos.store(nanos, Ordering::Release);
         if hold == Hold::Off {

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+
+use monotonic::Instant;
 
 use super::execute::ModifyingCommand;
 use super::faults::HoldPeriod;

@@ -141,7 +141,7 @@ impl Acceptor {
     fn pause(&self, socket: &TcpListener, error: &io::Error) {
         let harmless = [io::ErrorKind::ConnectionAborted, io::ErrorKind::Interrupted];
         if !harmless.contains(&error.kind()) {
-            let _ = poll(socket, PollFlags::empty(), &self.waker, Some(ACCEPT_PAUSE));
+            let _ = poll(socket, PollFlags::empty(), &self.waker, Some(ACCEPT_PAUSE.into()));
         }
     }
 

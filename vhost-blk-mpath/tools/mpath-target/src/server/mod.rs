@@ -182,7 +182,7 @@ impl TargetServer {
     /// Delays each I/O command that arrives at this listener from now on, by at most [`MAX_DELAY`](crate::MAX_DELAY). Here and
     /// below, `listener` is the index in the configuration.
     pub fn set_delay(&self, listener: usize, delay: Duration) {
-        self.listeners[listener].port.faults.set_delay(delay);
+        self.listeners[listener].port.faults.set_delay(delay.into());
     }
 
     /// Sets the ANA state of all namespaces on a listener, and notifies its hosts. After the return, no command is executed under

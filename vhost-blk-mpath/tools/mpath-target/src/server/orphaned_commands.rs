@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
+use monotonic::Instant;
 use rustix::event::PollFlags;
 
 use super::association::Association;

@@ -1,7 +1,8 @@
 //! The data rate of a port. All its connections share it, and I/O data are served in the order of arrival.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+
+use monotonic::{Duration, Instant};
 
 /// [`RateLimiter::rate`] without a limit.
 const UNLIMITED: u64 = 0;
@@ -36,7 +37,7 @@ impl RateLimiter {
             return now;
         };
         let duration = (bytes as u128 * NANOS_PER_SECOND / u128::from(rate)) as u64;
-        let arrival = now.saturating_duration_since(self.start).as_nanos() as u64;
+        let arrival = now.saturating_duration_since(self.start).as_nanos();
         let finish = |free_at: u64| Some(free_at.max(arrival).saturating_add(duration));
         let before = self.free_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, finish);
         let (Ok(before) | Err(before)) = before;

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Instant;
 
+use monotonic::Instant;
 use nvme_tcp::wire::{AnaState, ControllerInstance, DiscoveryEntry, Nqn, Status};
 use nvme_tcp_target::{
     AdminReply, CommandToken, ConnectRefusal, IoView, Namespace, QueueIdentity, QueueLimits, Subsystem,

@@ -95,7 +95,7 @@ fn status(shared: &Shared, listener: &Listener) -> ListenerStatus {
         listening: listener.is_listening(),
         connections: shared.registry.connections(port.listener),
         ana: ana.iter().zip(1..).map(group).collect(),
-        delay_us: u64::try_from(faults.delay().as_micros()).unwrap_or(u64::MAX),
+        delay_us: faults.delay().as_micros(),
         rate: faults.rate_limiter.rate(),
         holding: faults.hold() != Hold::Off,
         held: faults.held.load(Ordering::Acquire),

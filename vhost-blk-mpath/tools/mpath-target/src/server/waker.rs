@@ -3,8 +3,8 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
+use monotonic::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
 
 /// An eventfd and a stop flag. A thread polls them, and other threads set them.

@@ -6,8 +6,7 @@ mod text;
 
 pub(crate) use text::{BLACK_HOLES, CROSS_RESETS, place, word};
 
-use std::time::Duration;
-
+use monotonic::Duration;
 use nvme_tcp::wire::{AnaState, Status};
 use nvme_tcp_target::{AnswerFault, FaultyCommands};
 use uuid::Uuid;

@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::time::Duration;
 
+use monotonic::Duration;
 use mpath_config::text_serde;
 use nvme_tcp::wire::{Opcode, Status};
 use nvme_tcp_target::{AnswerFault, FaultyCommands};
@@ -222,7 +222,7 @@ mod tests {
             AnaState::PersistentLoss,
             AnaState::Change,
         ];
-        let time = || (0..=MAX_DELAY.as_nanos() as u64).prop_map(Duration::from_nanos);
+        let time = || (0..=MAX_DELAY.as_nanos()).prop_map(Duration::from_nanos);
         let uuid = || proptest::option::of((1u128..).prop_map(Uuid::from_u128));
         let hold = prop_oneof![Just(Hold::Off), Just(Hold::On), time().prop_map(Hold::For)];
         let black_hole = proptest::option::of(prop_oneof![Just(BlackHole::Stall), Just(BlackHole::Mute)]);

@@ -38,12 +38,12 @@ pub(crate) fn host_config() -> ControllerConfig {
         host: HostIdentity { hostnqn: Nqn::new("nqn.2024-01.com.example:host1").unwrap(), hostid: [7; 16] },
         subnqn: Nqn::new(NQN).unwrap(),
         nsids: Vec::new(),
-        keep_alive_tmo: Duration::from_secs(5),
+        keep_alive_tmo: Duration::from_secs(5).into(),
         digests: Digests::default(),
         io_queues: 4,
         queue_entries: 64,
         max_transfer_bytes: None,
-        command_timeout: PATIENCE,
+        command_timeout: PATIENCE.into(),
         authentication: None,
         is_encrypted: false,
     }
@@ -88,7 +88,7 @@ pub(crate) struct Admin {
 
 impl Admin {
     pub(crate) fn connect(addr: SocketAddr, config: ControllerConfig) -> Result<(Self, Box<ControllerInfo>), Gone> {
-        let controller = HostController::new(config, Instant::now()).unwrap();
+        let controller = HostController::new(config, monotonic::Instant::now()).unwrap();
         let mut admin = Self { controller, stream: socket(addr), alive: true };
         match admin.event()? {
             ControllerEvent::Live(info) => Ok((admin, info)),
@@ -109,7 +109,7 @@ impl Admin {
     }
 
     pub(crate) fn turn(&mut self) -> Result<(), Gone> {
-        let now = Instant::now();
+        let now = monotonic::Instant::now();
         if self.alive && self.controller.next_timeout().is_some_and(|due| due <= now) {
             self.controller.handle_timeout(now).map_err(Gone::Controller)?;
         }
@@ -118,7 +118,7 @@ impl Admin {
         self.stream.write_all(&out).map_err(|error| Gone::Failed(error.kind()))?;
         let mut buffer = [0; 16384];
         if let Some(bytes) = read_some(&mut self.stream, &mut buffer)? {
-            self.controller.receive(Instant::now(), &buffer[..bytes]).map_err(Gone::Controller)?;
+            self.controller.receive(monotonic::Instant::now(), &buffer[..bytes]).map_err(Gone::Controller)?;
         }
         Ok(())
     }
@@ -177,7 +177,7 @@ impl Queue {
     pub(crate) fn flush(&mut self) -> Result<(), Gone> {
         loop {
             let (mut staging, mut plan) = (Vec::with_capacity(STAGING_MIN.max(1 << 16)), Vec::new());
-            self.host.fill_tx(Instant::now(), &mut staging, &self.payloads, &mut plan, u32::MAX);
+            self.host.fill_tx(monotonic::Instant::now(), &mut staging, &self.payloads, &mut plan, u32::MAX);
             if plan.is_empty() {
                 return Ok(());
             }

@@ -78,7 +78,7 @@ fn a_stalled_port_answers_nothing_and_continues_afterwards() {
     // Longer than a busy machine keeps this host from sending keep-alives.
     let kato = Duration::from_secs(1);
     let (mut admin, mut queue, _) =
-        connect(server.addrs()[0], ControllerConfig { keep_alive_tmo: kato, ..host_config() });
+        connect(server.addrs()[0], ControllerConfig { keep_alive_tmo: kato.into(), ..host_config() });
     let (_b, mut second, _) = connect(server.addrs()[1], host_config());
     admin.alive = false;
     set(&server, 0, &["black-hole=stall"]);

@@ -107,7 +107,7 @@ fn a_namespace_stuck_in_change_does_not_end_the_association() {
     assert_eq!(events(&mut admin, 2), [(0, Ok(AnaState::Optimized)), (1, Ok(AnaState::Change))]);
     let begin = Instant::now();
     let Ok(ControllerEvent::NamespaceChanged { namespace: 1, identity }) = admin.event() else { panic!() };
-    assert_eq!(*identity, Err(NamespaceError::AnaTransition { after: Duration::from_secs(2) }));
+    assert_eq!(*identity, Err(NamespaceError::AnaTransition { after: Duration::from_secs(2).into() }));
     assert!((Duration::from_secs(1)..PATIENCE).contains(&begin.elapsed()));
     queue.read(0, 1).unwrap();
     set(&server, 0, &["ana=2:optimized"]);

@@ -65,7 +65,7 @@ fn a_silent_host_loses_its_connections_after_kato() {
     let server = target(1, &[NamespaceConfig::memory(MIB)]);
     // Longer than a busy machine keeps this host from sending keep-alives.
     let kato = Duration::from_secs(1);
-    let config = ControllerConfig { keep_alive_tmo: kato, ..host_config() };
+    let config = ControllerConfig { keep_alive_tmo: kato.into(), ..host_config() };
     let (mut admin, mut queue, _) = connect(server.addrs()[0], config);
     let start = Instant::now();
     while start.elapsed() < 2 * kato {
@@ -208,7 +208,7 @@ fn an_incomplete_write_of_a_lost_connection_is_not_executed() {
         assert_eq!(before, 1);
     }
     let (mut staging, mut plan) = (Vec::with_capacity(1 << 16), Vec::new());
-    first.host.fill_tx(Instant::now(), &mut staging, &first.payloads, &mut plan, u32::MAX);
+    first.host.fill_tx(monotonic::Instant::now(), &mut staging, &first.payloads, &mut plan, u32::MAX);
     std::io::Write::write_all(&mut first.stream, &staging).unwrap();
     std::io::Write::write_all(&mut first.stream, &vec![9; 64 << 10]).unwrap();
     assert!(first.host.into_lost().all(|lost| lost.indeterminate));
@@ -253,7 +253,7 @@ fn an_orderly_shutdown_completes() {
     let server = target(1, &[NamespaceConfig::memory(MIB)]);
     let (mut admin, queue, _) = connect(server.addrs()[0], host_config());
     drop(queue);
-    admin.controller.shutdown(Instant::now());
+    admin.controller.shutdown(monotonic::Instant::now());
     assert_eq!(admin.event().unwrap(), ControllerEvent::ShutdownComplete);
 }
 

@@ -86,7 +86,8 @@ fn a_target_stopped_for_longer_than_kato_does_not_execute_waiting_commands() {
     let mut running = Running(program(&args).spawn().unwrap());
     let addrs = listening(&mut running.lines());
     let keep_alive_tmo = Duration::from_secs(1);
-    let (mut admin, mut first, _) = connect(addrs[0], ControllerConfig { keep_alive_tmo, ..host_config() });
+    let (mut admin, mut first, _) =
+        connect(addrs[0], ControllerConfig { keep_alive_tmo: keep_alive_tmo.into(), ..host_config() });
     first.write(0, &[1; 512], false).unwrap();
     running.signal(Signal::STOP);
     let stat = format!("/proc/{}/stat", running.0.id());

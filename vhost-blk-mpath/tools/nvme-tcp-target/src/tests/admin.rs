@@ -1,7 +1,6 @@
 //! Admin commands and keep-alive.
 
-use std::time::{Duration, Instant};
-
+use monotonic::{Duration, Instant};
 use nvme_tcp::wire::{
     ActiveList, AdminCommand, AsyncEventMask, Cns, ConnectField, FeatureId, IdentifyController, IdentifyNamespace,
     LogPage, NamespaceDescriptors, NumberOfQueues, Sgl, Status,

@@ -1,7 +1,6 @@
 //! Random bytes, plausible PDUs and random commands.
 
-use std::time::Instant;
-
+use monotonic::Instant;
 use nvme_tcp::wire::{FabricsCommand, H2cData, Pdu, Sgl, Sqe, Status};
 use proptest::prelude::*;
 

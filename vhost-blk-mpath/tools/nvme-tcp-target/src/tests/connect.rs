@@ -1,7 +1,6 @@
 //! Connects and controller properties.
 
-use std::time::{Duration, Instant};
-
+use monotonic::{Duration, Instant};
 use nvme_tcp::wire::{
     AdminCommand, AnaState, CNTLID_ANY, Capabilities, ConnectData, ConnectField, ControllerConfiguration,
     ControllerStatus, Nqn, PropertyOffset, Sgl, ShutdownStatus, Status,

@@ -1,7 +1,6 @@
 //! The discovery subsystem.
 
-use std::time::Instant;
-
+use monotonic::Instant;
 use nvme_tcp::wire::{
     AddressFamily, AdminCommand, AsyncEvent, AsyncEventMask, CNTLID_ANY as DYNAMIC, Cns, ConnectField,
     ControllerConfiguration, DISCOVERY_ENTRY_BYTES, DiscoveryEntry, DiscoveryHeader, FeatureId, IdentifyController,

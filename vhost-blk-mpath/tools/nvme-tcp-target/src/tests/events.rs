@@ -1,7 +1,6 @@
 //! Asynchronous events: which hosts get them, and how often.
 
-use std::time::Instant;
-
+use monotonic::Instant;
 use nvme_tcp::wire::{
     ActiveList, AdminCommand, AnaLog, AnaState, AsyncEvent, AsyncEventMask, Cns, FeatureId, IdentifyNamespace, LogPage,
     NamespaceDescriptors, PropertyOffset, Status,

@@ -1,8 +1,8 @@
 //! The project's own host with this target, without sockets: random fragmentation, limits and orders, and two namespaces.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use nvme_tcp::host::{
     ControllerConfig, ControllerEvent, HostController, HostIdentity, HostQueue, IoCommand, PayloadSink, PayloadSource,
     STAGING_MIN, Tag, TxPart,

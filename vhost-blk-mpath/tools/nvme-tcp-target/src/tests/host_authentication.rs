@@ -1,8 +1,8 @@
 //! In-band authentication: the project's own host with this target.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use nvme_auth::{DhGroup, Hash, HostError, Secret};
 use nvme_tcp::host::{
     AdminError, ConnectError, ControllerConfig, ControllerError, ControllerEvent, ControllerInfo, HostController,

@@ -1,7 +1,6 @@
 //! Secure channel concatenation: the connection in clear text on which an association begins.
 
-use std::time::Instant;
-
+use monotonic::Instant;
 use nvme_auth::{Concatenation, DhGroup, Hash};
 use nvme_tcp::host::{AdminError, ConnectError, HostConcatenation};
 use nvme_tcp::wire::{AdminCommand, Cns, Digests, Framing, IDENTIFY_BYTES, Pdu, Sgl, Status};

@@ -1,7 +1,6 @@
 //! Discovery sessions of the project's own host.
 
-use std::time::{Duration, Instant};
-
+use monotonic::{Duration, Instant};
 use nvme_tcp::host::{DiscoveryConfig, DiscoveryEvent, HostDiscovery, HostIdentity};
 use nvme_tcp::wire::{ConnectField, DiscoveryEntry, Nqn};
 

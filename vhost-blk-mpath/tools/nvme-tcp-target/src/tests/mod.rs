@@ -16,8 +16,7 @@ mod namespace;
 mod reset;
 mod transfer;
 
-use std::time::{Duration, Instant};
-
+use monotonic::{Duration, Instant};
 use nvme_tcp::wire::{
     AdminCommand, AnaState, CNTLID_ANY, Cns, Connect, ConnectData, ControllerConfiguration, ControllerStatus, Cqe,
     Digests, FabricsCommand, FeatureId, Framing, IcReq, LogPage, Nqn, NvmCommand, Pdu, PropertyOffset, PropertySize,

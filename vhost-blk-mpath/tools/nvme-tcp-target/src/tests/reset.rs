@@ -1,7 +1,6 @@
 //! Cross-Controller Reset.
 
-use std::time::Instant;
-
+use monotonic::Instant;
 use nvme_tcp::wire::{AdminCommand, Cns, ControllerInstance, IdentifyController, Nqn, PropertyOffset, Sgl, Status};
 
 use super::{

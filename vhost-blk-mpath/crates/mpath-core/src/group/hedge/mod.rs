@@ -25,7 +25,7 @@
 
 mod selection;
 
-use std::time::{Duration, Instant};
+use monotonic::{Duration, Instant};
 
 use super::Group;
 use crate::inject::Verdict;

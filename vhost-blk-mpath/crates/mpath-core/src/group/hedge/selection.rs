@@ -2,7 +2,7 @@
 //!
 //! Selection of the reads that are hedged, and of their paths.
 
-use std::time::{Duration, Instant};
+use monotonic::{Duration, Instant};
 
 use super::{HEDGE_COST, Hedge, HedgeState};
 use crate::group::Group;

@@ -5,7 +5,7 @@
 //! A slower path helps only with the outstanding bytes that exceed the windows of the faster paths. Each request on it
 //! takes the longer latency. So a slower path is used only if the throughput grows by `min-gain`.
 
-use std::time::{Duration, Instant};
+use monotonic::{Duration, Instant};
 
 use super::Params;
 use super::sizes::Sizes;

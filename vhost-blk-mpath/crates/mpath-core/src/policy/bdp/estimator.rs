@@ -19,7 +19,7 @@
 //!   may still carry all that the guest sends, with queued requests. A lower latency with fewer requests tells the
 //!   two cases apart.
 
-use std::time::{Duration, Instant};
+use monotonic::{Duration, Instant};
 
 use super::latency::{LatencyFilter, Mean};
 use super::rate::{Delivered, RateFilter};

@@ -4,7 +4,8 @@
 //! stores the mean size with each mean latency, because the part that is due to size is known only with the rate.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+
+use monotonic::{Duration, Instant};
 
 /// A mean covers this many answers, or this time.
 const SLOT_SAMPLES: u32 = 256;

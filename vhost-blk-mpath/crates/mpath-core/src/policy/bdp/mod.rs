@@ -28,7 +28,7 @@ mod slowdown;
 mod trials;
 mod window_cut;
 
-use std::time::{Duration, Instant};
+use monotonic::{Duration, Instant};
 
 use self::admission::{Admission, Offer};
 use self::estimator::Estimator;

@@ -6,7 +6,7 @@
 //! few probes counts. A probe far from the mean is repeated at once, and two such probes replace it. So a change is
 //! noticed soon, and a single late answer is forgotten.
 
-use std::time::{Duration, Instant};
+use monotonic::{Duration, Instant};
 
 use super::latency::Mean;
 use crate::{MAX_PROBE_BYTES, OpClass};

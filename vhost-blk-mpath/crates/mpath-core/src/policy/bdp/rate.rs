@@ -2,7 +2,8 @@
 //! answers.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+
+use monotonic::{Duration, Instant};
 
 /// How long a rate counts, at least, and in latencies of the path.
 const WINDOW: Duration = Duration::from_secs(1);

@@ -5,7 +5,7 @@
 //! few writes are risked. On a path that is slow only for writes, they are slow again. So the time until the next
 //! trial doubles.
 
-use std::time::{Duration, Instant};
+use monotonic::{Duration, Instant};
 
 /// How long a path is unused before a trial, at first and at most.
 const FIRST: Duration = Duration::from_millis(500);
@@ -39,7 +39,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     /// How long the path was unused before its trial. Then it is used for `use_for`.
-    fn next(trials: &mut Trials, now: &mut Instant, use_for: Duration) -> u128 {
+    fn next(trials: &mut Trials, now: &mut Instant, use_for: Duration) -> u64 {
         let used_at = *now;
         while !trials.is_due(*now, used_at) {
             *now += 100 * MS;

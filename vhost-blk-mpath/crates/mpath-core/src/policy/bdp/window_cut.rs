@@ -4,7 +4,7 @@
 //! explain its latency. A path that delivers as much with fewer requests, or takes less time for them, had a queue
 //! before. Its rate was its limit.
 
-use std::time::Instant;
+use monotonic::Instant;
 
 use super::latency::Mean;
 
@@ -104,7 +104,7 @@ impl WindowCut {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use monotonic::Duration;
 
     use super::*;
 

@@ -1,7 +1,8 @@
 //! Test helpers: a scheduler with two disks.
 
 use std::sync::Arc;
-use std::time::Instant;
+
+use monotonic::Instant;
 
 use crate::scheduler::{DiskLimits, Place, Scheduler, SchedulerSpec, Tier};
 use crate::{DiskId, FlowId, Io, Op, Tag};

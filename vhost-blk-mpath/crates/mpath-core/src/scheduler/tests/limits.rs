@@ -1,8 +1,8 @@
 //! Limits and turns: limits decide when a request goes, the scheduler decides which.
 
 use std::num::NonZeroU64;
-use std::time::Duration;
 
+use monotonic::Duration;
 use proptest::prelude::*;
 
 use super::helpers::Test;

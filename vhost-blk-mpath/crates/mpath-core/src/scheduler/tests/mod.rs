@@ -5,7 +5,8 @@ mod limits;
 mod random_requests;
 
 use std::num::NonZeroU64;
-use std::time::Duration;
+
+use monotonic::Duration;
 
 use super::{Limits, SchedulerKind, Tier};
 use crate::{DiskId, FlowId};

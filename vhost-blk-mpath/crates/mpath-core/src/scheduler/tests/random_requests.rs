@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use proptest::prelude::*;
 
 use super::helpers::{Test, io};

@@ -4,8 +4,7 @@ mod choice;
 mod paths;
 mod waits;
 
-use std::time::{Duration, Instant};
-
+use monotonic::{Duration, Instant};
 use mpath_core::{
     Action, AnaState, Association, DiskId, Epoch, FlowId, Group, GroupConfig, Io, Next, NextRequest, Op, Opinion,
     Outcome, PathConfig, PathId, PolicyKind, SharedDisk, Tag, WaitCause, Waiting, WhyNot, Window,

@@ -7,7 +7,7 @@ use mpath_core::Injection;
 use super::*;
 
 /// The latency in an opinion, in ms.
-fn latency_ms(opinion: Option<Opinion>) -> u128 {
+fn latency_ms(opinion: Option<Opinion>) -> u64 {
     match opinion {
         Some(
             Opinion::Latency { latency: Some(latency) }

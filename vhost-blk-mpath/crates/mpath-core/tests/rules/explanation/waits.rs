@@ -45,7 +45,7 @@ fn a_limit_of_bytes() {
     use_up(&mut t);
     let waiting = t.waiting()[0];
     assert_eq!((waiting.cause, waiting.requests), (WaitCause::Limit, 2));
-    assert_eq!(t.read().limit_ends_in.map(|left| left.as_millis()), Some(87));
+    assert_eq!(t.read().limit_ends_in.map(Duration::as_millis), Some(87));
     t.now += 88 * MS;
     assert_eq!(t.actions(), [issue(P0, 1)]);
 }

@@ -1,8 +1,8 @@
 //! The group: one small test per rule.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use mpath_core::{
     Action, AnaState, Association, DiskId, Epoch, FenceWaits, FlowId, Group, GroupConfig, Injection, Io, IoError, Op,
     OpClass, Outcome, PathConfig, PathId, PolicyKind, RetryCause, SharedDisk, Tag, UnflushedPaths, Window,

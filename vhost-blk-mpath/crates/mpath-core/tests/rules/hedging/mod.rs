@@ -4,8 +4,8 @@ mod injections;
 mod selection;
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use mpath_core::{
     Action, AnaState, Association, Direction, DiskId, Epoch, FlowId, Group, GroupConfig, HedgeCounts, Hedging,
     InjectedError, Injection, Io, IoError, MAX_HEDGE_BYTES, Op, OpClass, Outcome, PathConfig, PathId, PathStats,

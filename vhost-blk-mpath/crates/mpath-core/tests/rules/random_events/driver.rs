@@ -5,8 +5,8 @@ mod hedges;
 mod paths;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use mpath_core::{
     Action, AnaState, ClassPolicies, DiskId, Epoch, FlowId, Group, GroupConfig, Hedging, Io, IoError, Op, Outcome,
     PathConfig, PathId, SharedDisk, Tag, Window,

@@ -1,8 +1,8 @@
 //! Random events.
 
 use std::num::NonZeroU64;
-use std::time::Duration;
 
+use monotonic::Duration;
 use mpath_core::{
     AnaState, ClassPolicies, Direction, Distribution, Hedging, InjectedError, Injection, IoError, Limits, Op, OpClass,
     Outcome, PolicyKind, PolicySpec, SchedulerKind, SchedulerSpec,

@@ -4,8 +4,7 @@
 mod lost_commands;
 mod standstill;
 
-use std::time::{Duration, Instant};
-
+use monotonic::{Duration, Instant};
 use mpath_core::{
     Action, AnaState, Association, DiskId, Epoch, FlowId, Group, GroupConfig, Injection, Io, Op, OpClass, Outcome,
     PathConfig, PathId, PathStats, PolicyKind, SharedDisk, Tag, Window,

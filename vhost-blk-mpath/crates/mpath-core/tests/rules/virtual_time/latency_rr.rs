@@ -1,7 +1,6 @@
 //! `latency-rr` on modelled paths.
 
-use std::time::Duration;
-
+use monotonic::Duration;
 use mpath_core::{Op, PolicyKind, Window};
 
 use super::sim::{FAST, MS, Model, SLOW, Sim, US, iops};

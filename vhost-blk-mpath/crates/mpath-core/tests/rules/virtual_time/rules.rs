@@ -1,8 +1,8 @@
 //! The rules of the other policies, and their results.
 
 use std::fmt::Write;
-use std::time::Duration;
 
+use monotonic::Duration;
 use mpath_core::{ClassPolicies, DiskId, FlowId, Hedging, Injection, Io, Op, PathId, PolicyKind, Tag, Window};
 
 use proptest::prelude::*;

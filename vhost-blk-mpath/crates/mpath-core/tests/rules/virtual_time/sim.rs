@@ -2,9 +2,9 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+use monotonic::{Duration, Instant};
 use mpath_core::{
     Action, AnaState, Association, ClassPolicies, DiskId, Epoch, FlowId, Group, GroupConfig, Io, Op, OpClass, Outcome,
     PathConfig, PathId, PolicyKind, SharedDisk, Tag, Window,

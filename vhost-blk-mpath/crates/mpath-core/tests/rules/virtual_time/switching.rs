@@ -1,7 +1,6 @@
 //! Changes while requests run.
 
-use std::time::Duration;
-
+use monotonic::Duration;
 use mpath_core::{ClassPolicies, Injection, LatencyCounts, Op, OpClass, PathId, PolicyKind, PolicySpec, Window};
 
 use super::sim::{FAST, MS, Model, SLOW, Sim};

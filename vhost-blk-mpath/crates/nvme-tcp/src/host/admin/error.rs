@@ -1,6 +1,6 @@
 //! Errors of any admin connection.
 
-use std::time::Duration;
+use monotonic::Duration;
 
 use super::Step;
 use crate::host::QueueError;

@@ -5,7 +5,7 @@
 //! At most half of KATO passes until a keep-alive is sent, and half is for its answer. So a lost controller is noticed within
 //! KATO, and a silence of less than half of KATO ends no association.
 
-use std::time::{Duration, Instant};
+use monotonic::{Duration, Instant};
 
 /// The keep-alive timer of an admin connection.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ mod keep_alive;
 mod queue;
 mod step;
 
-use std::time::{Duration, Instant};
+use monotonic::{Duration, Instant};
 
 pub use error::AdminError;
 use keep_alive::KeepAlive;

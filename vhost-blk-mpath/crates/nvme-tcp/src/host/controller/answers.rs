@@ -3,7 +3,7 @@
 //!
 //! Interprets the answers of the steps, and checks that this host can use the controller and its namespaces.
 
-use std::time::Instant;
+use monotonic::Instant;
 
 use super::namespaces::{ChangeLimit, Identified};
 use super::{AnaUpdate, ControllerError, HostController, NamespaceError, Step, Unsupported};

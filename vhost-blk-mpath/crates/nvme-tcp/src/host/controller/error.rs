@@ -1,6 +1,6 @@
 //! Errors of an association and of its namespaces.
 
-use std::time::Duration;
+use monotonic::Duration;
 
 use crate::host::{AdminError, ConfigError, Step};
 use crate::wire::{AnaLogError, DescriptorError, Status};

@@ -3,7 +3,7 @@
 //!
 //! The configuration of an association, and the facts that the controller reports.
 
-use std::time::Duration;
+use monotonic::Duration;
 
 use super::{CrossResetOutcome, NamespaceError};
 use crate::authentication::{Authenticated, Authentication};

@@ -19,13 +19,13 @@ mod namespaces;
 mod step;
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
 
 use ana_log::AnaLogReader;
 pub use cross_reset::{CrossResetOutcome, CrossResetRefusal};
 pub use error::{ControllerError, NamespaceError, Unsupported};
 use info::ControllerFacts;
 pub use info::{ControllerConfig, ControllerEvent, ControllerInfo, Namespace};
+use monotonic::{Duration, Instant};
 use namespaces::{ChangeLimit, Identified, Namespaces, Update};
 
 use super::admin::{AdminConfig, AdminSession, Answer, ShutdownOutcome, Step};

@@ -5,7 +5,7 @@
 //! take the path from the other namespaces. When the last usable namespace becomes unusable, the association ends. The
 //! controller is then reset.
 
-use std::time::{Duration, Instant};
+use monotonic::{Duration, Instant};
 
 use super::{ControllerError, ControllerEvent, HostController, Namespace, NamespaceError, Step};
 use crate::host::NamespaceIdentity;

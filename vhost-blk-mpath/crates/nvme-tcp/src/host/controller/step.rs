@@ -1,6 +1,6 @@
 //! The steps of an association: the command of each step, and the step that follows its answer.
 
-use std::time::Instant;
+use monotonic::Instant;
 
 use super::ana_log::{AnaLogReader, Part};
 use super::{ControllerError, HostController, Step, Wanted};

@@ -13,7 +13,8 @@ mod referrals;
 mod step;
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+
+use monotonic::{Duration, Instant};
 
 pub use address::{UnusableEntry, tcp_address};
 pub use error::DiscoveryError;

@@ -1,6 +1,6 @@
 //! The steps of a discovery session: the command of each step, and the step that follows its answer.
 
-use std::time::Instant;
+use monotonic::Instant;
 
 use super::{DiscoveryError, DiscoveryEvent, HostDiscovery, Step};
 use crate::host::AdminError;

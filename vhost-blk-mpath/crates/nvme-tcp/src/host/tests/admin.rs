@@ -1,6 +1,6 @@
 //! Test helpers: both ends of an admin connection.
 
-use std::time::{Duration, Instant};
+use monotonic::{Duration, Instant};
 
 use super::admin_target::AdminTarget;
 use super::{Dice, host_identity, subnqn};

@@ -1,6 +1,6 @@
 //! The age of commands without completion.
 
-use std::time::Duration;
+use monotonic::Duration;
 
 use super::handshake::Peer;
 use crate::host::{AbandonedAnswers, IoCommand, RecallOutcome, Tag};

@@ -1,6 +1,6 @@
 //! ANA logs that are longer than a transfer, or than the host wants to read, and namespaces that the log does not list.
 
-use std::time::Duration;
+use monotonic::Duration;
 
 use super::admin::{Admin, ana_changed, config};
 use super::admin_target::{AdminTarget, LogPart, What};

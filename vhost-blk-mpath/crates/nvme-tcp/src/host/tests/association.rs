@@ -1,6 +1,6 @@
 //! Keep-alives, events and the end of an association.
 
-use std::time::Duration;
+use monotonic::Duration;
 
 use super::admin::{Admin, KATO, TIMEOUT, ana_changed, config};
 use super::admin_target::What;

@@ -1,7 +1,6 @@
 //! The connect sequence: the facts it finds, and the errors that end it.
 
-use std::time::{Duration, Instant};
-
+use monotonic::{Duration, Instant};
 use proptest::prelude::*;
 
 use super::admin::{Admin, KATO, TIMEOUT, config};
@@ -50,7 +49,7 @@ fn the_connect_sequence_finds_all_facts() {
     let instance = ControllerInstance { cntlid: 5, ciu: 3, cirn: 0x0102_0304_0506_0708 };
     assert_eq!((info.instance(), info.cross_resets), (Some(instance), 1));
     assert_eq!((info.cqt, info.kato, info.tbkas), (Duration::from_millis(250), KATO, false));
-    assert_eq!(info.retry_delays.map(|delay| delay.as_millis()), [100, 2000, 30_000]);
+    assert_eq!(info.retry_delays.map(Duration::as_millis), [100, 2000, 30_000]);
     assert_eq!((info.max_transfer_bytes, info.in_capsule_bytes), (1 << 20, 8192));
     // The controller grants 4 of 8 queues. MAXCMD allows 64 commands, so a queue has 65 entries.
     assert_eq!((info.io_queues, info.queue_entries), (4, 65));

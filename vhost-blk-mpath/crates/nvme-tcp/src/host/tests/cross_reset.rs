@@ -1,6 +1,6 @@
 //! Cross-Controller Reset, seen by the host that requests it.
 
-use std::time::Duration;
+use monotonic::Duration;
 
 use super::admin::{Admin, KATO, ana_changed, config};
 use super::admin_target::What;

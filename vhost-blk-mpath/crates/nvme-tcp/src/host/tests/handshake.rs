@@ -1,6 +1,6 @@
 //! `ICReq`, `ICResp` and Connect.
 
-use std::time::Instant;
+use monotonic::Instant;
 
 use super::mini_target::PduReader;
 use super::{NAMESPACE, Payloads, queue_config, transmit};

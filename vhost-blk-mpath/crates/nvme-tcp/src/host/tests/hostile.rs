@@ -210,7 +210,7 @@ impl Session {
         let (capacity, enough) = (STAGING_MIN + self.dice.below(30_000), 1 + self.dice.below(300_000) as u32);
         let (mut staging, mut plan) = (Vec::with_capacity(capacity), Vec::new());
         let has_output = self.queue.has_output();
-        self.queue.fill_tx(std::time::Instant::now(), &mut staging, &self.guest, &mut plan, enough);
+        self.queue.fill_tx(monotonic::Instant::now(), &mut staging, &self.guest, &mut plan, enough);
         assert!(has_output || plan.is_empty(), "the queue pair has said that there is nothing to send");
         for part in plan {
             match part {
@@ -421,7 +421,7 @@ pub(super) fn half_laid_out() -> (Peer, u16) {
     *peer.payloads.of(Tag(0)) = vec![1; 1 << 16];
     peer.queue.submit(Tag(0), 0, IoCommand::Write { slba: 0, blocks: 128, fua: false }).unwrap();
     let mut staging = Vec::with_capacity(STAGING_MIN);
-    peer.queue.fill_tx(std::time::Instant::now(), &mut staging, &peer.payloads, &mut Vec::new(), u32::MAX);
+    peer.queue.fill_tx(monotonic::Instant::now(), &mut staging, &peer.payloads, &mut Vec::new(), u32::MAX);
     assert!(staging.len() < 1 << 16);
     let cid = u16::from_le_bytes([staging[10], staging[11]]);
     (peer, cid)

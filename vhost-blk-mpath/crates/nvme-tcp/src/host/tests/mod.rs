@@ -21,7 +21,7 @@ mod term_req;
 mod violations;
 mod writes;
 
-use std::time::Instant;
+use monotonic::Instant;
 
 use super::{
     CommandLimits, HostIdentity, NamespaceLimits, PayloadSink, PayloadSource, QueueConfig, STAGING_MIN, Tag, TxPart,

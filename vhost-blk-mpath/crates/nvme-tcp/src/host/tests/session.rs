@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 
-use std::time::Instant;
+use monotonic::Instant;
 
 use super::mini_target::{Disk, Habits, MiniTarget, Place};
 use super::{Dice, Payloads, queue_config, transmit};

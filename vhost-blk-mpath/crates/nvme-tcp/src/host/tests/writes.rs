@@ -1,6 +1,6 @@
 //! Writes: violations of the rules for R2T, and the data that are sent.
 
-use std::time::Instant;
+use monotonic::Instant;
 
 use super::handshake::Peer;
 use super::violations::{READ, WRITE, busy, keep_busy, r2t, violation};

@@ -8,8 +8,8 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use patience::PATIENCE as TIMEOUT;
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -21,8 +21,8 @@ const TOKEN: u64 = 42;
 fn event(ring: &mut Uring) -> Event {
     let (start, mut events) = (Instant::now(), Vec::new());
     while events.is_empty() {
-        assert!(start.elapsed() < TIMEOUT, "no event");
-        ring.turn(Some(TIMEOUT), &mut events).unwrap();
+        assert!(start.elapsed() < TIMEOUT.into(), "no event");
+        ring.turn(Some(TIMEOUT.into()), &mut events).unwrap();
     }
     assert_eq!(events.len(), 1, "{events:?}");
     events[0]

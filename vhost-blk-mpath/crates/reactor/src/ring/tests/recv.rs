@@ -72,7 +72,7 @@ fn a_receive_waits_for_data_that_are_certain_to_arrive() {
         let start = Instant::now();
         there.write_all(bytes).unwrap();
         while rustix::io::ioctl_fionread(&here).unwrap() < bytes.len() as u64 {
-            assert!(start.elapsed() < TIMEOUT);
+            assert!(start.elapsed() < TIMEOUT.into());
         }
     };
     let sent = pattern(1000);
@@ -146,8 +146,8 @@ const CANCEL: u64 = 43;
 fn finish_cancelled(slot: &mut RecvSlot, ring: &mut Uring) -> io::Result<(usize, Vec<u8>)> {
     let (start, mut events) = (Instant::now(), Vec::new());
     while events.len() < 2 {
-        assert!(start.elapsed() < TIMEOUT, "{events:?}");
-        ring.turn(Some(TIMEOUT), &mut events).unwrap();
+        assert!(start.elapsed() < TIMEOUT.into(), "{events:?}");
+        ring.turn(Some(TIMEOUT.into()), &mut events).unwrap();
     }
     events.sort_by_key(|event| event.token);
     assert_eq!([events[0].token, events[1].token], [TOKEN, CANCEL]);

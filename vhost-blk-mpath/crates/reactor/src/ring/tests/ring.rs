@@ -28,7 +28,7 @@ fn a_watch_reports_each_signal_until_it_is_removed() {
     ring.unwatch(TOKEN, TOKEN + 1).unwrap();
     let mut events = Vec::new();
     while events.len() < 2 {
-        ring.turn(Some(TIMEOUT), &mut events).unwrap();
+        ring.turn(Some(TIMEOUT.into()), &mut events).unwrap();
     }
     events.sort_by_key(|event| event.token);
     assert_eq!(
@@ -48,7 +48,7 @@ fn a_burst_beyond_the_ring_is_not_lost() {
     }
     let mut events = Vec::new();
     while (events.len() as u64) < BURST {
-        ring.turn(Some(TIMEOUT), &mut events).unwrap();
+        ring.turn(Some(TIMEOUT.into()), &mut events).unwrap();
     }
     let mut tokens: Vec<_> = events.iter().map(|event| event.token).collect();
     tokens.sort_unstable();

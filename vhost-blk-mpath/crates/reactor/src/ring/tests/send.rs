@@ -168,7 +168,7 @@ fn a_cancelled_send_gives_the_buffers_back_and_leaves_the_connection() {
     slot.cancel(&mut ring, TOKEN, CANCEL).unwrap();
     let mut events = Vec::new();
     while events.len() < 2 {
-        ring.turn(Some(TIMEOUT), &mut events).unwrap();
+        ring.turn(Some(TIMEOUT.into()), &mut events).unwrap();
     }
     events.sort_unstable_by_key(|event| event.token);
     let [Event { token: TOKEN, result, .. }, Event { token: CANCEL, .. }] = events[..] else { panic!("{events:?}") };

@@ -1,8 +1,8 @@
 //! Measures schedulers against bursts and busy flows, and judges their targets. Each table is printed when it is measured.
 
 use std::process::ExitCode;
-use std::time::Duration;
 
+use monotonic::Duration;
 use mpath_core::{SchedulerKind, SchedulerSpec};
 use mpath_sim::bursts::scenario::{
     BYTES, SERVICE, SLOTS, against, attackers, bulk, by_size, in_front, interactive, measure, published_by_k,

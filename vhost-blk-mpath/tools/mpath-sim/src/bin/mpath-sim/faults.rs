@@ -3,8 +3,9 @@
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use monotonic::Instant;
 use mpath_sim::{Counts, Report, print_line};
 
 #[derive(Debug, clap::Args)]

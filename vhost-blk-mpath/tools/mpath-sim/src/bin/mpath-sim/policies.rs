@@ -1,9 +1,9 @@
 //! Path selection policies on modelled paths, compared with the bound. Each table is printed when it is measured.
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::ValueEnum;
+use monotonic::Duration;
 use mpath_core::{ClassPolicies, PolicyKind, PolicySpec};
 use mpath_sim::policies::scenario::{eight_disks, fastest, link, two_paths};
 use mpath_sim::policies::{Measured, Model, Sim, Workload, bound};

@@ -1,6 +1,6 @@
 //! The judgement of one target, and the parameters of the scheduler on which targets depend.
 
-use std::time::Duration;
+use monotonic::Duration;
 
 use crate::bursts::scenario::{BYTES, PAUSE, USUAL, measure, on, ours, uniform};
 use crate::bursts::{Load, Service};

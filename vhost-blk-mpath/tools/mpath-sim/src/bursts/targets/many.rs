@@ -1,6 +1,6 @@
 //! Several flows that burst, together with each other and 16 busy flows.
 
-use std::time::Duration;
+use monotonic::Duration;
 
 use super::judgement::{Target, Worst, burst, floor, grace_ms, share, turn};
 use crate::bursts::scenario::{PAUSE, USUAL, attackers, in_front, interactive, ours};

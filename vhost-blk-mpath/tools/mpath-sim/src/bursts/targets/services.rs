@@ -1,7 +1,6 @@
 //! The promises that also hold on other services: with other slots and other times of a request.
 
-use std::time::Duration;
-
+use monotonic::Duration;
 use mpath_core::{SchedulerKind, SchedulerSpec};
 
 use super::judgement::{Target, Worst, burst, floor_on, gap_ms, grace_ms, share};

@@ -1,7 +1,6 @@
 //! The steps of the disks, carried out as in `vhost-blk-mpath/src/service/opening.rs`.
 
-use std::time::Instant;
-
+use monotonic::Instant;
 use mpath_core::{DiskId, PathId};
 use mpath_lifecycle::{DiskStep, DiskView, Disks as _, TriedPath};
 

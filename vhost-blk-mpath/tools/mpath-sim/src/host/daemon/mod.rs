@@ -6,8 +6,8 @@ mod membership;
 mod shutdown;
 
 use std::sync::Arc;
-use std::time::Instant;
 
+use monotonic::Instant;
 use mpath_core::{DiskId, Epoch, Limits, PathId, SharedDisk};
 use mpath_lifecycle::{DesiredState, DiskDriver, ThreadMessage};
 use reactor::{DiskQueues, LossReason, PathEventKind};

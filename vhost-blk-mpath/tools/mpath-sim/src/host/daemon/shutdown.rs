@@ -1,8 +1,8 @@
 //! The end of a daemon, in order or by a kill.
 
 use std::sync::Arc;
-use std::time::Duration;
 
+use monotonic::Duration;
 use reactor::{DiskQueues, ThreadsShutdown};
 
 use super::Daemon;

@@ -1,7 +1,6 @@
 //! The kernel's work on the sockets of an I/O thread: sends, receives and shutdowns.
 
-use std::time::Duration;
-
+use monotonic::Duration;
 use reactor::SocketCall;
 
 use super::IoThread;

@@ -6,7 +6,6 @@ mod socket;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, mpsc};
-use std::time::{Duration, Instant};
 
 use mpath_core::{
     DiskId, Group, GroupConfig, GroupStats, PathConfig, PathId, SharedDisk, TurnWatch, UnflushedPaths, Waking,

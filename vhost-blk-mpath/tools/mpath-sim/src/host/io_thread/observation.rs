@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use mpath_core::{AnaState, DiskId, Epoch, GroupStats, PathId, WaitCause};
 use mpath_lifecycle::ThreadMessage;
 use reactor::ThreadExplanation;

@@ -1,8 +1,8 @@
 //! The socket of a queue pair.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
 
+use monotonic::Instant;
 use mpath_core::{AnaStates, DiskId, Epoch, PathId};
 
 use crate::checker::is_accessible;

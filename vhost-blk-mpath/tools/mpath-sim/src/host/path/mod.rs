@@ -3,8 +3,8 @@
 mod surroundings;
 
 use std::collections::VecDeque;
-use std::time::Instant;
 
+use monotonic::Instant;
 use mpath_core::{Epoch, PathId};
 use mpath_lifecycle::{DesiredState, Order, Path, PathDriver, PathTrial};
 use reactor::{PathEvent, PathEventKind};

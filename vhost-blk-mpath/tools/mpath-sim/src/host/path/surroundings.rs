@@ -1,8 +1,8 @@
 //! The surroundings of a path, for the shipping driver: simulated sockets, I/O threads and fence records, and the checker.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use mpath_core::{AnaState, Association, DiskId, Epoch, PathId, UnflushedPaths};
 use mpath_lifecycle::{
     Action, AdmitError, AssociationId, ClosedAssociation, DesiredState, IoThreads, Order, Path, PathError, PathNews,

@@ -55,7 +55,7 @@ pub(crate) fn measure_sockets(
 /// Sets the service time. The target delays each answer by the shortest service. An injection of the daemon adds `JITTER` on
 /// average, and varies by `JITTER` either way.
 fn set_service(stack: &MpathStack) -> Result<(), ControlError> {
-    stack.control.set_listener(1, &[format!("delay={}us", SERVICE.saturating_sub(JITTER).as_micros())])?;
+    stack.control.set_listener(1, &[format!("delay={}us", SERVICE.saturating_sub(JITTER.into()).as_micros())])?;
     let jitter = format!("{}us", JITTER.as_micros());
     stack.control.daemon(&["inject", "set", "all", "--latency", &jitter, "--jitter", &jitter]).map(|_| ())
 }

@@ -42,7 +42,7 @@ impl Bursts {
 
     /// A pause varies by a tenth either way, so that bursts meet the slots of the service in every phase.
     fn pause(&mut self, now: Instant) {
-        let pause = |pauses: &mut Rng| pauses.between(9 * PAUSE / 10, 11 * PAUSE / 10);
+        let pause = |pauses: &mut Rng| pauses.between(9 * PAUSE / 10, 11 * PAUSE / 10).into();
         self.next = now + self.pauses.as_mut().map_or(Duration::ZERO, pause);
     }
 

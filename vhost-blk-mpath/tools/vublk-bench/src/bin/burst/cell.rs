@@ -165,7 +165,7 @@ pub(crate) fn add_all_rounds(cell: &mut Cell) {
 
 /// The quantile of times in ms, as the simulator takes it.
 pub(crate) fn quantile(ms: impl Iterator<Item = f64>, quantile: f64) -> f64 {
-    quantile_ms(ms.map(|ms| Duration::from_secs_f64(ms / 1e3)), quantile)
+    quantile_ms(ms.map(|ms| Duration::from_secs_f64(ms / 1e3).into()), quantile)
 }
 
 /// Milliseconds to three decimals.

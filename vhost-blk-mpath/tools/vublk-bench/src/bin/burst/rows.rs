@@ -192,7 +192,7 @@ impl RowSpec {
         };
         let longest = self.bursts().map(|(count, _)| count).max().unwrap_or(0);
         let turn = SERVICE * self.queues() as u32;
-        turn * new / SLOTS as u32 + turn * longest / SLOTS as u32
+        (turn * new / SLOTS as u32 + turn * longest / SLOTS as u32).into()
     }
 }
 

@@ -1,7 +1,6 @@
 //! Events of hedged reads.
 
-use std::time::Duration;
-
+use monotonic::Duration;
 use mpath_core::{AnaState, Hedging, MAX_HEDGE_BYTES, Op, Outcome, PathId, Tag};
 
 use super::{Driver, ModelHedge};

@@ -4,7 +4,7 @@ mod controller;
 mod referrals;
 mod session;
 
-use std::time::{Duration, Instant};
+use monotonic::{Duration, Instant};
 
 use super::{Dice, host_identity};
 use crate::host::{DiscoveryConfig, DiscoveryError, DiscoveryEvent, DiscoveryLog, HostDiscovery};

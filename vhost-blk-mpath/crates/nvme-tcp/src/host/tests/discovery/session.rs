@@ -1,7 +1,6 @@
 //! Discovery sessions: reading the log, events, and errors.
 
-use std::time::{Duration, Instant};
-
+use monotonic::{Duration, Instant};
 use proptest::prelude::*;
 use zerocopy::FromBytes;
 

@@ -1,7 +1,6 @@
 //! Random changes of namespaces: the host knows the right state of each, and events report all changes.
 
-use std::time::{Duration, Instant};
-
+use monotonic::{Duration, Instant};
 use proptest::prelude::*;
 
 use super::wanted;

@@ -4,7 +4,7 @@ mod ana;
 mod any_changes;
 mod requests;
 
-use std::time::Duration;
+use monotonic::Duration;
 
 use super::admin::{Admin, config};
 use super::admin_target::{AdminTarget, What};

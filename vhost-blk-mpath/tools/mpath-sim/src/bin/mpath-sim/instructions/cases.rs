@@ -1,8 +1,8 @@
 //! The cases: which work is counted.
 
 use std::hint::black_box;
-use std::time::Duration;
 
+use monotonic::Duration;
 use mpath_core::{PolicyKind, SchedulerKind, Times};
 use nvme_tcp::wire::{C2hData, Cqe, NvmCommand, Pdu, Sgl, Status};
 

@@ -1,8 +1,8 @@
 //! A read through the multipath core alone.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use mpath_core::{
     Action, DiskId, FlowId, Group, GroupConfig, Io, Op, Outcome, PathId, PolicyKind, SchedulerKind, SharedDisk, Tag,
     Window,

@@ -1,8 +1,8 @@
 //! Whole turns of an I/O thread over the simulated ring, with the daemon's policy and scheduler.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use mpath_core::{
     AnaState, Association, DiskId, Epoch, FlowId, Group, GroupConfig, PathConfig, PathId, PolicyKind, SchedulerKind,
     SharedDisk,

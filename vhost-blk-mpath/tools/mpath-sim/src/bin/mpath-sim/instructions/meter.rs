@@ -2,8 +2,8 @@
 
 use std::hint::black_box;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
+use monotonic::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 
 /// Makes the C library copy memory in the same way on every processor. By default it picks the fastest way of the processor.

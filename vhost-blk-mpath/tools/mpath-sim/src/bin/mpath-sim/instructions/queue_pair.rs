@@ -1,7 +1,6 @@
 //! A queue pair, and the answers of its controller.
 
-use std::time::Instant;
-
+use monotonic::Instant;
 use nvme_tcp::host::{
     CommandLimits, HostIdentity, HostQueue, IoCommand, NamespaceLimits, NoPayload, PayloadSink, QueueConfig,
     STAGING_MIN, Tag,

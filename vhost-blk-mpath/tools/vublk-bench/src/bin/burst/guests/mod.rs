@@ -88,7 +88,7 @@ fn judge(results: &mut Results, count: usize) -> Result<(), NotBursts> {
     for cell in results.rows.iter_mut().flat_map(|row| &mut row.cells) {
         let mut all = Vec::new();
         for sample in std::mem::replace(cell, Cell::new(&cell.contender)).samples {
-            let found = bursts(&Read::of(&sample), count, PAUSE, &(SETTLE..SETTLE + TIME))?;
+            let found = bursts(&Read::of(&sample), count, PAUSE.into(), &(SETTLE..SETTLE + TIME))?;
             let ms: Vec<f64> = found.iter().map(|burst| burst.took().as_micros() as f64 / 1e3).collect();
             let [p50, p99] = [0.5, 0.99].map(|part| quantile(ms.iter().copied(), part));
             cell.add(Sample::new(&[("p50_ms", p50), ("p99_ms", p99), ("bulk_iops", sample.figures["bulk_iops"])]));
