@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 
+use monotonic::Instant;
 use mpath_core::{Action, DiskId, FlowId, Group, GroupStats, IoError, Outcome, PathId, Stall, Standstill, Tag};
 use nvme_tcp::host::{IoCommand, SubmitError};
 use vhost_user_blk::{Op, Queue, any_memory_fault};

@@ -232,7 +232,8 @@ impl StoppingQueue {
     /// Waits for the drained virtqueue. `None` if the thread did not have it, or has ended.
     #[must_use]
     pub fn wait(self) -> Option<Queue> {
-        self.0.recv().ok().flatten()
+        // The ring of the I/O thread reports each kick, so none was taken from the eventfd. The front-end would take them for new ones.
+        self.0.recv().ok().flatten().inspect(Queue::clear_kick)
     }
 }
 

@@ -108,10 +108,10 @@ fn the_loop_finds_requests_without_a_kick() {
         let (event_loop, events) = (&mut test.event_loop, &mut test.events);
         thread::scope(|scope| {
             scope.spawn(|| {
-                thread::sleep(Duration::from_millis(20));
+                thread::sleep(Duration::from_millis(20).into());
                 guest.write(0, 4096);
                 // Without this, a loop that sleeps would never end.
-                thread::sleep(Duration::from_secs(2));
+                thread::sleep(Duration::from_secs(2).into());
                 guest.kick();
             });
             event_loop.wait(Instant::now(), None, Duration::from_secs(10), events).unwrap();

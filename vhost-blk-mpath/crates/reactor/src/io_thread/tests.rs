@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::sync::mpsc;
 
+use monotonic::Duration;
 use mpath_core::{AnaState, AnaStates, Association, Epoch, GroupConfig, PathConfig, SharedDisk, TurnWatch, Waking};
 use mpath_lifecycle::ThreadMessage;
 

@@ -173,9 +173,7 @@ impl<R: Ring> IoThread<R> {
             if self.is_polling && std::mem::take(&mut slot.has_notifications) {
                 slot.queue.disable_notifications();
             }
-            if std::mem::take(&mut slot.kicked) {
-                slot.queue.clear_kick();
-            }
+            slot.kicked = false;
             let stalled_since = stall.filter(|stall| slot.fetched_at < stall.ended).map(|stall| stall.began);
             let held_since = slot.held_since.take();
             slot.fetched_at = now;

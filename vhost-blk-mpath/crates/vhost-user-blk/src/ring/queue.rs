@@ -154,7 +154,7 @@ impl Queue {
         self.kick.fd()
     }
 
-    /// Resets the kick eventfd.
+    /// Takes the kicks from the kick eventfd. A hostile front-end can make this block.
     pub fn clear_kick(&self) {
         self.kick.clear();
     }

@@ -7,6 +7,7 @@ mod socket;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, mpsc};
 
+use monotonic::{Duration, Instant};
 use mpath_core::{
     DiskId, Group, GroupConfig, GroupStats, PathConfig, PathId, SharedDisk, TurnWatch, UnflushedPaths, Waking,
 };
