@@ -210,7 +210,7 @@ impl Turns {
                 }
                 Op::Flush | Op::Discard | Op::WriteZeroes { .. } => BlkStatus::IoErr,
             };
-            queue.complete(request.token, status);
+            queue.complete(request, status);
         }
         queue.publish();
         assert_eq!(queue.outstanding(), 0, "all is completed");

@@ -407,7 +407,7 @@ impl<R: Ring> IoThread<R> {
         let Some((flow, request)) = finished else { return };
         let slot = self.queues.get_mut(&flow).expect("a virtqueue outlives its requests");
         slot.in_flight -= 1;
-        slot.queue.complete(request.token, status_of(result));
+        slot.queue.complete(request, status_of(result));
     }
 
     fn transmit(&mut self, now: Instant) {

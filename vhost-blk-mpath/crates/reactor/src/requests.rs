@@ -342,7 +342,7 @@ mod tests {
         assert_eq!(tags, [Tag(0), Tag(1), Tag(2)]);
         let (index, request) = requests.finish(Tag(1)).unwrap();
         assert_eq!(index, FLOW);
-        queue.complete(request.token, BlkStatus::Ok);
+        queue.complete(request, BlkStatus::Ok);
         assert_eq!(write(&mut guest, &mut queue, &mut requests), Tag(1));
         assert_eq!(write(&mut guest, &mut queue, &mut requests), Tag(3));
     }

@@ -139,7 +139,7 @@ mod tests {
             assert_eq!(command_of(&request, BLOCK), command);
             let io = io_of(&request, DiskId(3), FlowId(9));
             assert_eq!((io.op, io.bytes, io.disk, io.flow, io.fua), (op, bytes, DiskId(3), FlowId(9), false));
-            queue.complete(request.token, status_of(Ok(())));
+            queue.complete(request, status_of(Ok(())));
         }
         queue.publish();
         assert_eq!(guest.results(), [0; 5]);

@@ -1,6 +1,7 @@
 //! The guest buffers of a request: address ranges that are checked and translated once, and stay mapped.
 
 use std::ptr::NonNull;
+use std::slice;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -13,9 +14,17 @@ const INLINE_SEGMENTS: usize = 2;
 
 /// A range of mapped guest memory. It is valid only while its memory map lives, so it is never handed out alone.
 #[derive(Clone, Copy, Debug)]
-struct Segment {
+pub(crate) struct Segment {
     start: NonNull<u8>,
     bytes: u32,
+}
+
+impl Segment {
+    /// The guest addresses `[address, address + bytes)`, if they lie in one region of memory.
+    pub(crate) fn at(memory: &GuestMemory, address: u64, bytes: u32) -> Option<Self> {
+        let (start, taken) = memory.locate(address, bytes)?;
+        (taken == bytes).then_some(Self { start, bytes })
+    }
 }
 
 // SAFETY: a mapping is the same on every thread, and a segment is followed only in `Segments`, which keeps it mapped,
@@ -34,7 +43,7 @@ unsafe impl Send for GuestByte {}
 impl GuestByte {
     /// The byte at a guest address, if it is mapped.
     pub(crate) fn at(memory: &GuestMemory, address: u64) -> Option<Self> {
-        memory.guest_slice(address, 1).and_then(|slice| NonNull::new(slice.ptr_guard_mut().as_ptr())).map(Self)
+        memory.locate(address, 1).map(|(place, _)| Self(place))
     }
 
     pub(crate) fn place(self) -> NonNull<u8> {
@@ -70,6 +79,17 @@ impl Segments {
         Self { memory, list: SmallVec::new(), bytes: 0 }
     }
 
+    /// A list of one segment.
+    ///
+    /// # Safety
+    ///
+    /// The segment was found in `memory`.
+    pub(crate) unsafe fn one(memory: Arc<GuestMemory>, segment: Segment) -> Self {
+        let mut list = SmallVec::new();
+        list.push(segment);
+        Self { memory, list, bytes: segment.bytes.into() }
+    }
+
     /// The length of all segments.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -84,21 +104,14 @@ impl Segments {
     /// Appends guest addresses `[address, address + bytes)`. Returns `false` if any of them is not mapped or the range
     /// wraps. A part may be appended then.
     pub(crate) fn push_guest_range(&mut self, address: u64, bytes: u32) -> bool {
-        let (mut address, mut left) = (address, u64::from(bytes));
+        let (mut address, mut left) = (address, bytes);
         while left > 0 {
-            let Some(slice) = self.memory.guest_slice(address, left) else { return false };
-            let Some(start) = NonNull::new(slice.ptr_guard_mut().as_ptr()) else { return false };
-            // At most `left`, which is at most `u32::MAX`.
-            let taken = slice.len() as u32;
+            let Some((start, taken)) = self.memory.locate(address, left) else { return false };
             self.list.push(Segment { start, bytes: taken });
             self.bytes += u64::from(taken);
-            left -= u64::from(taken);
-            if left > 0 {
-                match address.checked_add(u64::from(taken)) {
-                    Some(next) => address = next,
-                    None => return false,
-                }
-            }
+            left -= taken;
+            // In range: the end of a region is an address too.
+            address += u64::from(taken);
         }
         true
     }
@@ -117,17 +130,17 @@ impl Segments {
         })
     }
 
-    /// The bytes `[offset, offset + bytes)` as a list of its own.
-    pub(crate) fn part(&self, offset: u64, bytes: u64) -> Self {
+    /// The bytes `[offset, offset + bytes)` as a list of its own. `memory` is the memory map of this list.
+    pub(crate) fn part(&self, memory: Arc<GuestMemory>, offset: u64, bytes: u64) -> Self {
         // Header or status are mostly in a segment of their own.
         let mut list = SmallVec::with_capacity(self.list.len().saturating_sub(1));
         list.extend(self.ranges(offset, bytes));
-        Self { memory: Arc::clone(&self.memory), list, bytes }
+        Self { memory, list, bytes }
     }
 
-    /// An empty list in the same memory.
-    pub(crate) fn none(&self) -> Self {
-        Self::new(Arc::clone(&self.memory))
+    /// The memory map, for another list.
+    pub(crate) fn into_memory(self) -> Arc<GuestMemory> {
+        self.memory
     }
 
     /// The memory behind the bytes `[offset, offset + bytes)`, for vectored I/O. It is valid as long as `self` lives.
@@ -187,21 +200,41 @@ impl Segments {
         unsafe { VolatileSlice::new(segment.start.as_ptr(), segment.bytes as usize) }
     }
 
-    fn ranges(&self, offset: u64, bytes: u64) -> impl Iterator<Item = Segment> + '_ {
+    fn ranges(&self, offset: u64, bytes: u64) -> Ranges<'_> {
         let inside = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes);
         assert!(inside, "bytes {offset}+{bytes} of a request that has {}", self.bytes);
-        let cut = self.list.iter().scan((offset, bytes), |(skip, left), segment| {
-            if *left == 0 {
-                return None;
+        Ranges { segments: self.list.iter(), skip: offset, left: bytes }
+    }
+}
+
+/// Cuts a range of bytes out of segments.
+struct Ranges<'a> {
+    segments: slice::Iter<'a, Segment>,
+    /// Bytes before the range.
+    skip: u64,
+    /// Bytes of the range.
+    left: u64,
+}
+
+impl Iterator for Ranges<'_> {
+    type Item = Segment;
+
+    fn next(&mut self) -> Option<Segment> {
+        while self.left > 0 {
+            let Segment { start, bytes } = *self.segments.next()?;
+            let have = u64::from(bytes);
+            if self.skip >= have {
+                self.skip -= have;
+                continue;
             }
-            let have = u64::from(segment.bytes);
-            let start = (*skip).min(have);
-            let taken = (have - start).min(*left);
-            (*skip, *left) = (*skip - start, *left - taken);
-            // SAFETY: `start` is at most the segment's length.
-            Some(Segment { start: unsafe { segment.start.add(start as usize) }, bytes: taken as u32 })
-        });
-        cut.filter(|segment| segment.bytes > 0)
+            // SAFETY: `skip` is less than the segment's length.
+            let start = unsafe { start.add(self.skip as usize) };
+            let taken = (have - self.skip).min(self.left);
+            (self.skip, self.left) = (0, self.left - taken);
+            // At most the segment's length.
+            return Some(Segment { start, bytes: taken as u32 });
+        }
+        None
     }
 }
 
@@ -260,7 +293,7 @@ mod tests {
             let mut back = vec![0; total as usize];
             segments.copy_to(0, &mut back);
             prop_assert_eq!(&back, &data);
-            let part = segments.part(u64::from(cut), u64::from(total - cut));
+            let part = segments.part(Arc::clone(&segments.memory), u64::from(cut), u64::from(total - cut));
             let mut back = vec![0; high.len()];
             part.copy_to(0, &mut back);
             prop_assert_eq!(&back, high);

@@ -48,6 +48,6 @@ pub use memory::{FaultReason, MemoryError, MemoryFault, SharedMemory};
 pub use memory_faults::any_fault as any_memory_fault;
 pub use queue_runner::QueueRunner;
 pub use request::{BlkStatus, Op};
-pub use ring::{ChainDefect, ChainToken, Queue, QueueError, RefusedRequests, Request, RingError};
+pub use ring::{ChainDefect, Queue, QueueError, RefusedRequests, Request, RingError};
 pub use server::serve_connection;
 pub use vendor_window::{SetPolicyError, VendorWindow};

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::fs::fstatfs;
 use rustix::mm::{Advice, madvise};
@@ -219,6 +220,17 @@ impl Region {
         (offset < self.layout.bytes).then_some(offset)
     }
 
+    /// Offset in the region of a guest address, if it lies in the region.
+    fn guest_offset(&self, address: u64) -> Option<u64> {
+        let offset = address.wrapping_sub(self.layout.guest_start);
+        (offset < self.layout.bytes).then_some(offset)
+    }
+
+    /// The byte at an offset that lies in the region. The mapping covers the region, so the sum is in it.
+    fn host(&self, offset: u64) -> *mut u8 {
+        self.mapping.region().as_ptr().wrapping_add((self.layout.file_offset + offset) as usize)
+    }
+
     /// The part of `[offset, offset + bytes)` that lies in the region. `offset` itself must lie in it.
     fn slice(&self, offset: u64, bytes: u64) -> Option<VolatileSlice<'_>> {
         let bytes = bytes.min(self.layout.bytes.checked_sub(offset)?);
@@ -275,6 +287,17 @@ pub(crate) struct GuestRange {
 pub(crate) struct GuestMemory {
     /// Sorted by guest address, without overlaps.
     regions: Vec<Region>,
+    hint: RegionHint,
+}
+
+/// Index of the region that was found last. Any value is allowed: it is only the first region to be tried.
+#[derive(Debug, Default)]
+struct RegionHint(AtomicUsize);
+
+impl Clone for RegionHint {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
 }
 
 impl GuestMemory {
@@ -295,7 +318,7 @@ impl GuestMemory {
         let mut regions = self.regions.clone();
         let at = regions.iter().position(same).ok_or(MemoryError::NoSuchRegion { guest_start: layout.guest_start })?;
         regions.remove(at);
-        Ok(Self { regions })
+        Ok(Self::of(regions))
     }
 
     fn insert(&self, region: Region) -> Result<Self, MemoryError> {
@@ -309,15 +332,49 @@ impl GuestMemory {
         }
         let mut regions = self.regions.clone();
         regions.insert(at, region);
-        Ok(Self { regions })
+        Ok(Self::of(regions))
+    }
+
+    fn of(regions: Vec<Region>) -> Self {
+        Self { regions, hint: RegionHint::default() }
+    }
+
+    /// The region of a guest address.
+    fn region_of(&self, address: u64) -> Option<&Region> {
+        let hinted = self.regions.get(self.hint.0.load(Ordering::Relaxed));
+        hinted.filter(|region| region.guest_offset(address).is_some()).or_else(|| {
+            let at = self.regions.partition_point(|region| region.layout.guest_start <= address).checked_sub(1)?;
+            self.hint.0.store(at, Ordering::Relaxed);
+            self.regions.get(at).filter(|region| region.guest_offset(address).is_some())
+        })
+    }
+
+    /// The mapped bytes from guest address `address` on: at most `bytes`, at least one, and only up to the end of the
+    /// region.
+    pub(crate) fn locate(&self, address: u64, bytes: u32) -> Option<(NonNull<u8>, u32)> {
+        let region = self.region_of(address)?;
+        let offset = region.guest_offset(address)?;
+        // At most `bytes`.
+        let taken = u64::from(bytes).min(region.layout.bytes - offset) as u32;
+        Some((NonNull::new(region.host(offset))?, taken)).filter(|_| taken > 0)
     }
 
     /// The mapped bytes from guest address `address` on: at most `bytes`, and only up to the end of the region.
     pub(crate) fn guest_slice(&self, address: u64, bytes: u64) -> Option<VolatileSlice<'_>> {
-        let after = self.regions.partition_point(|region| region.layout.guest_start <= address);
-        let region = self.regions.get(after.checked_sub(1)?)?;
-        let slice = region.slice(address - region.layout.guest_start, bytes)?;
+        let region = self.region_of(address)?;
+        let slice = region.slice(region.guest_offset(address)?, bytes)?;
         (!slice.is_empty()).then_some(slice)
+    }
+
+    /// `N` pairs of little-endian words from guest address `address` on, each word read once. `None` unless they are aligned
+    /// and lie in one region.
+    pub(crate) fn word_pairs<const N: usize>(&self, address: u64) -> Option<[[u64; 2]; N]> {
+        let wanted = size_of::<[[u64; 2]; N]>() as u32;
+        let (start, taken) = self.locate(address, wanted)?;
+        let pairs = Some(start.cast::<[[u64; 2]; N]>()).filter(|pairs| taken == wanted && pairs.is_aligned())?;
+        // SAFETY: the words lie in one mapping of this map and are aligned, and any bytes are valid words. The guest may
+        // change them at the same time, which the volatile read allows for.
+        Some(unsafe { pairs.read_volatile() }.map(|pair| pair.map(u64::from_le)))
     }
 
     /// Whether guest addresses `[address, address + bytes)` are mapped, perhaps in several regions.

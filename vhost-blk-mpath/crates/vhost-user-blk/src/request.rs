@@ -15,8 +15,9 @@ use virtio_bindings::virtio_blk::{
 use crate::buffer::Segments;
 use crate::disk::{SECTOR_BYTES, VirtioDisk};
 
-const HEADER_BYTES: usize = 16;
-const RANGE_BYTES: usize = 16;
+/// Bytes of the header of a request.
+pub(crate) const HEADER_BYTES: u64 = 16;
+const RANGE_BYTES: u64 = 16;
 
 /// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,10 +68,18 @@ impl Answer {
     }
 }
 
-#[derive(Debug)]
+/// The meaning of a chain.
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum ParsedChain {
-    Request { op: Op, sector: u64, bytes: u32, segments: Segments },
+    /// A request. The data of a read are the first `bytes` writable bytes. The data of a write follow the header.
+    Request { op: Op, sector: u64, bytes: u32 },
+    /// The chain is answered without I/O.
     Answer(Answer),
+}
+
+/// The type and the sector of a header: le32 type, le32 reserved, le64 sector.
+fn kind_and_sector([first, second]: [u64; 2]) -> (u32, u64) {
+    (first as u32, second)
 }
 
 /// Turns chains into requests of one disk under one set of negotiated features.
@@ -95,27 +104,19 @@ impl Parser {
     }
 
     fn parse_or_status(&self, readable: &Segments, writable: &Segments) -> Result<ParsedChain, BlkStatus> {
-        let payload_bytes = readable.bytes().checked_sub(HEADER_BYTES as u64).ok_or(BlkStatus::IoErr)?;
+        let payload_bytes = readable.bytes().checked_sub(HEADER_BYTES).ok_or(BlkStatus::IoErr)?;
         // The header is read once, because the guest can change it at any time.
-        let mut header = [0; HEADER_BYTES];
+        let mut header = [0; HEADER_BYTES as usize];
         readable.copy_to(0, &mut header);
-        // le32 type, le32 reserved, le64 sector.
         let header = u128::from_le_bytes(header);
-        let (kind, sector) = (header as u32, (header >> 64) as u64);
+        let (kind, sector) = kind_and_sector([header as u64, (header >> 64) as u64]);
         match kind {
-            VIRTIO_BLK_T_IN => {
-                let bytes = self.check_data(sector, writable.bytes() - 1)?;
-                Ok(Self::transfer(Op::Read, sector, writable.part(0, u64::from(bytes))))
-            }
+            VIRTIO_BLK_T_IN => self.transfer(Op::Read, sector, writable.bytes() - 1),
             VIRTIO_BLK_T_OUT => {
                 self.check_writable()?;
-                let bytes = self.check_data(sector, payload_bytes)?;
-                let data = readable.part(HEADER_BYTES as u64, u64::from(bytes));
-                Ok(Self::transfer(Op::Write { fua: self.write_through() }, sector, data))
+                self.transfer(Op::Write { fua: self.write_through() }, sector, payload_bytes)
             }
-            VIRTIO_BLK_T_FLUSH => {
-                Ok(ParsedChain::Request { op: Op::Flush, sector: 0, bytes: 0, segments: writable.none() })
-            }
+            VIRTIO_BLK_T_FLUSH => Ok(ParsedChain::Request { op: Op::Flush, sector: 0, bytes: 0 }),
             VIRTIO_BLK_T_GET_ID => {
                 let space = writable.bytes() - 1;
                 let id = &self.disk.geometry().serial[..space.min(u64::from(VIRTIO_BLK_ID_BYTES)) as usize];
@@ -130,27 +131,45 @@ impl Parser {
         }
     }
 
+    /// The operation and the sector of a read or write with this header and `bytes` of data, not 0. `None` if it is neither,
+    /// or cannot be executed: [`parse`](Self::parse) tells what it is then.
+    pub(crate) fn parse_transfer(&self, header: [u64; 2], bytes: u32, is_writable: bool) -> Option<(Op, u64)> {
+        let (kind, sector) = kind_and_sector(header);
+        let op = match (kind, is_writable) {
+            (VIRTIO_BLK_T_IN, true) => Op::Read,
+            (VIRTIO_BLK_T_OUT, false) if self.check_writable().is_ok() => Op::Write { fua: self.write_through() },
+            _ => return None,
+        };
+        self.is_valid_transfer(sector, bytes.into()).then_some((op, sector))
+    }
+
+    fn is_valid_transfer(&self, sector: u64, bytes: u64) -> bool {
+        bytes <= self.disk.geometry().transfer_bytes_max().into() && self.disk.contains(sector, bytes)
+    }
+
     /// A read or write. Without data it completes at once.
-    fn transfer(op: Op, sector: u64, segments: Segments) -> ParsedChain {
-        // In range: the length was checked against the disk's maximum, a `u32`.
-        let bytes = segments.bytes() as u32;
-        if bytes == 0 {
-            return ParsedChain::Answer(Answer::status(BlkStatus::Ok));
+    fn transfer(&self, op: Op, sector: u64, bytes: u64) -> Result<ParsedChain, BlkStatus> {
+        if !self.is_valid_transfer(sector, bytes) {
+            return Err(BlkStatus::IoErr);
         }
-        ParsedChain::Request { op, sector, bytes, segments }
+        if bytes == 0 {
+            return Ok(ParsedChain::Answer(Answer::status(BlkStatus::Ok)));
+        }
+        // In range: at most the disk's maximum, a `u32`.
+        Ok(ParsedChain::Request { op, sector, bytes: bytes as u32 })
     }
 
     /// Discard and write zeroes: one range, given in the data (5.2.6.2).
     fn range(&self, readable: &Segments, payload_bytes: u64, is_discard: bool) -> Result<ParsedChain, BlkStatus> {
         self.check_writable()?;
-        if payload_bytes == 0 || !payload_bytes.is_multiple_of(RANGE_BYTES as u64) {
+        if payload_bytes == 0 || !payload_bytes.is_multiple_of(RANGE_BYTES) {
             return Err(BlkStatus::IoErr);
         }
-        if payload_bytes > RANGE_BYTES as u64 {
+        if payload_bytes > RANGE_BYTES {
             // The device advertises one range per request.
             return Err(BlkStatus::Unsupp);
         }
-        let mut range = [0; RANGE_BYTES];
+        let mut range = [0; RANGE_BYTES as usize];
         readable.copy_to(HEADER_BYTES as u32, &mut range);
         // le64 sector, le32 sectors, le32 flags.
         let range = u128::from_le_bytes(range);
@@ -173,17 +192,11 @@ impl Parser {
             return Ok(ParsedChain::Answer(Answer::status(BlkStatus::Ok)));
         }
         // In range: the disk's maxima are below 4 GiB.
-        Ok(ParsedChain::Request { op, sector, bytes: bytes as u32, segments: readable.none() })
+        Ok(ParsedChain::Request { op, sector, bytes: bytes as u32 })
     }
 
     fn check_writable(&self) -> Result<(), BlkStatus> {
         if self.disk.geometry().read_only { Err(BlkStatus::IoErr) } else { Ok(()) }
-    }
-
-    fn check_data(&self, sector: u64, bytes: u64) -> Result<u32, BlkStatus> {
-        let max = self.disk.geometry().transfer_bytes_max();
-        let bytes_in_range = u32::try_from(bytes).ok().filter(|&bytes| bytes <= max);
-        bytes_in_range.filter(|_| self.disk.contains(sector, bytes)).ok_or(BlkStatus::IoErr)
     }
 
     /// Whether writes must be stable when they complete (5.2.6.2). Without `FLUSH` the driver has no other way to make

@@ -39,14 +39,31 @@ pub(super) struct InFlightCommand {
     pub(super) sent_at: Option<Instant>,
 }
 
+impl InFlightCommand {
+    /// The content of an entry that was never used.
+    const NONE: Self = Self {
+        owner: 0,
+        part: Part { first: 0, blocks: 0 },
+        direction: Direction::None,
+        base: 0,
+        length: 0,
+        moved: 0,
+        transfers: 0,
+        corrupted: false,
+        sent_at: None,
+    };
+}
+
 const INDEX_BITS: u32 = 12;
 const INDEX_MASK: u16 = (1 << INDEX_BITS) - 1;
 
 #[derive(Debug, Clone, Copy)]
 struct Entry {
-    /// The CID of the current command or, in a free entry, of the last.
+    /// The CID of the command.
     cid: u16,
-    command: Option<InFlightCommand>,
+    is_in_flight: bool,
+    /// The command in flight, or the last one.
+    command: InFlightCommand,
 }
 
 /// The commands in flight on a queue. The size is fixed.
@@ -59,44 +76,47 @@ pub(super) struct CommandTable {
 impl CommandTable {
     /// A table of `count` entries, at most [`QUEUE_ENTRIES_MAX`](super::QUEUE_ENTRIES_MAX).
     pub(super) fn new(count: u16) -> Self {
-        let entries = (0..count).map(|index| Entry { cid: index, command: None }).collect();
+        let entry = |cid| Entry { cid, is_in_flight: false, command: InFlightCommand::NONE };
+        let entries = (0..count).map(entry).collect();
         Self { entries, free: (0..count).rev().collect() }
     }
 
+    #[inline]
     pub(super) fn has_free(&self) -> bool {
         !self.free.is_empty()
     }
 
     /// Adds a command and returns its CID; `None` if the table is full.
+    #[inline]
     pub(super) fn insert(&mut self, command: InFlightCommand) -> Option<u16> {
         let index = self.free.pop()?;
         let entry = &mut self.entries[usize::from(index)];
-        entry.cid = entry.cid.wrapping_add(1 << INDEX_BITS);
-        entry.command = Some(command);
-        Some(entry.cid)
+        let cid = entry.cid.wrapping_add(1 << INDEX_BITS);
+        *entry = Entry { cid, is_in_flight: true, command };
+        Some(cid)
     }
 
     /// When the oldest command in flight was sent.
     pub(super) fn oldest(&self) -> Option<Instant> {
-        self.entries.iter().filter_map(|entry| entry.command.as_ref()?.sent_at).min()
+        let in_flight = self.entries.iter().filter(|entry| entry.is_in_flight);
+        in_flight.filter_map(|entry| entry.command.sent_at).min()
     }
 
     /// The command in flight with a CID from the controller.
+    #[inline]
     pub(super) fn get_mut(&mut self, cid: u16) -> Option<&mut InFlightCommand> {
         let entry = self.entries.get_mut(usize::from(cid & INDEX_MASK))?;
-        if entry.cid == cid { entry.command.as_mut() } else { None }
+        (entry.cid == cid && entry.is_in_flight).then_some(&mut entry.command)
     }
 
     /// Removes the command with a CID from the controller.
+    #[inline]
     pub(super) fn remove(&mut self, cid: u16) -> Option<InFlightCommand> {
         let index = cid & INDEX_MASK;
-        let entry = self.entries.get_mut(usize::from(index))?;
-        if entry.cid != cid {
-            return None;
-        }
-        let command = entry.command.take()?;
+        let entry = self.entries.get_mut(usize::from(index)).filter(|entry| entry.cid == cid && entry.is_in_flight)?;
+        entry.is_in_flight = false;
         self.free.push(index);
-        Some(command)
+        Some(entry.command)
     }
 }
 
@@ -104,17 +124,7 @@ impl CommandTable {
 mod tests {
     use super::*;
 
-    const COMMAND: InFlightCommand = InFlightCommand {
-        owner: 3,
-        part: Part { first: 0, blocks: 0 },
-        direction: Direction::None,
-        base: 0,
-        length: 0,
-        moved: 0,
-        transfers: 0,
-        corrupted: false,
-        sent_at: None,
-    };
+    const COMMAND: InFlightCommand = InFlightCommand { owner: 3, ..InFlightCommand::NONE };
 
     #[test]
     fn a_cid_is_valid_for_one_generation_only() {

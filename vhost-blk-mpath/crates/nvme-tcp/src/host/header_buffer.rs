@@ -2,14 +2,55 @@
 //!
 //! Assembles PDU headers from a stream that may be split anywhere.
 
+use zerocopy::little_endian::U64;
+
 use super::error::ProtocolError;
-use crate::wire::{CommonHeader, Digest, Framing, Layout, Pdu, PduError, crc32c};
+use crate::wire::{
+    C2hData, CommonHeader, Cqe, Digest, Digests, Framing, Layout, Pdu, PduError, PduFlags, PduType, crc32c,
+};
 
 /// A complete header with a verified digest.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ParsedHeader {
     pub(super) layout: Layout,
     pub(super) pdu: Pdu,
+}
+
+/// The header of a PDU without digest and padding, which most PDUs are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PlainHeader {
+    C2hData(C2hData),
+    CapsuleResp(Cqe),
+}
+
+impl PlainHeader {
+    /// Bytes of the header.
+    const LEN: usize = PduType::C2hData.header_len() as usize;
+    /// PDU-Type, HLEN and PDO of a `C2HData`. FLAGS are the second byte.
+    const C2H_DATA: u32 = u32::from_le_bytes([PduType::C2hData as u8, 0, Self::LEN as u8, Self::LEN as u8]);
+    /// The FLAGS of a `C2HData` that mean something.
+    const DATA_FLAGS: u32 = ((PduFlags::LAST.0 | PduFlags::SUCCESS.0) as u32) << 8;
+    /// PDU-Type, HLEN and PLEN of a response capsule.
+    const CAPSULE_RESP: u64 =
+        u64::from_le_bytes([PduType::CapsuleResp as u8, 0, Self::LEN as u8, 0, Self::LEN as u8, 0, 0, 0]);
+
+    /// Parses a header. `None` if it is anything else, or has a fault.
+    fn parse(bytes: &[u8; Self::LEN]) -> Option<Self> {
+        let [common, first, second] = zerocopy::transmute!(*bytes);
+        let [common, first, second] = [common, first, second].map(U64::get);
+        if common == Self::CAPSULE_RESP {
+            let [_, _, _, _, _, _, _, _, cqe @ ..] = *bytes;
+            return Some(Self::CapsuleResp(zerocopy::transmute!(cqe)));
+        }
+        let (flags, length) = (PduFlags((common >> 8) as u8), second as u32);
+        let (last, success) = (flags.has(PduFlags::LAST), flags.has(PduFlags::SUCCESS));
+        let is_plain = common as u32 & !Self::DATA_FLAGS == Self::C2H_DATA
+            && (last || !success)
+            && length > 0
+            && (common >> 32) == Self::LEN as u64 + u64::from(length);
+        let data = C2hData { cid: first as u16, offset: (first >> 32) as u32, length, last, success };
+        is_plain.then_some(Self::C2hData(data))
+    }
 }
 
 const BUFFER_LEN: usize = Pdu::HEADER_LEN_MAX + Digest::LEN;
@@ -31,6 +72,21 @@ impl HeaderBuffer {
     /// The last header, or the part of it that has arrived.
     pub(super) fn last(&self) -> &[u8] {
         &self.bytes[..self.last.min(Pdu::HEADER_LEN_MAX)]
+    }
+
+    /// Takes the next header from the front of `input`, if it is a plain one and whole. Otherwise takes nothing:
+    /// [`accept`](Self::accept) decides.
+    #[inline]
+    pub(super) fn accept_plain(&mut self, input: &mut &[u8], framing: Framing) -> Option<PlainHeader> {
+        let (header, rest) = input.split_first_chunk::<{ PlainHeader::LEN }>()?;
+        if self.len > 0 || framing.digests != Digests::default() {
+            return None;
+        }
+        let parsed = PlainHeader::parse(header)?;
+        self.bytes[..PlainHeader::LEN].copy_from_slice(header);
+        self.last = PlainHeader::LEN;
+        *input = rest;
+        Some(parsed)
     }
 
     /// Takes the next header, with its digest, from the front of `input`. Returns `None` if `input` ends before the header.
@@ -102,4 +158,50 @@ fn parse(bytes: &[u8], framing: Framing) -> Result<Progress, ProtocolError> {
         }
     }
     Ok(Progress::Complete(ParsedHeader { layout, pdu: Pdu::parse(&common, &layout, header)? }, total))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::wire::Status;
+
+    proptest! {
+        /// A header is plain only if the general parser finds the same, without digest and padding.
+        #[test]
+        fn a_plain_header_is_as_the_parser_finds_it(
+            cid: u16,
+            offset: u32,
+            length in 1_u32..1 << 20,
+            flags in (any::<bool>(), any::<bool>()),
+            is_response: bool,
+            // Bytes that are changed: their place and their bits.
+            changes in prop::collection::vec((0..PlainHeader::LEN, 1_u8..), 0..3),
+        ) {
+            let (last, success) = (flags.0, flags.0 && flags.1);
+            let data = Pdu::C2hData(C2hData { cid, offset, length, last, success });
+            let response = Pdu::CapsuleResp(Cqe::new(cid, 0, Status(1), u64::from(offset)));
+            let (pdu, data_len) = if is_response { (response, 0) } else { (data, length) };
+            let mut bytes = Vec::new();
+            pdu.emit_header(&Framing::default(), data_len, &mut bytes);
+            for &(at, bits) in &changes {
+                bytes[at] ^= bits;
+            }
+            let parsed = PlainHeader::parse(bytes.first_chunk().expect("a whole header"));
+            prop_assert!(parsed.is_some() || !changes.is_empty());
+            let Some(parsed) = parsed else { return Ok(()) };
+            let expected = match parse(&bytes, Framing::default()) {
+                Ok(Progress::Complete(head, used)) if used == PlainHeader::LEN => head,
+                _ => return Err(TestCaseError::fail("not a header")),
+            };
+            let Layout { header_digest, data_digest, pad_len, .. } = expected.layout;
+            prop_assert_eq!((header_digest, data_digest, pad_len), (false, false, 0));
+            let parsed = match parsed {
+                PlainHeader::C2hData(data) => Pdu::C2hData(data),
+                PlainHeader::CapsuleResp(cqe) => Pdu::CapsuleResp(cqe),
+            };
+            prop_assert_eq!(parsed, expected.pdu);
+        }
+    }
 }

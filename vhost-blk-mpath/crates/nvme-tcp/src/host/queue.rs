@@ -19,7 +19,7 @@ use super::split;
 use super::staging::{PayloadSink, PayloadSource, Stage, TxPart};
 use super::transfer_limit::LearnedLimits;
 use crate::authentication::Authenticated;
-use crate::wire::{Answer, DsmRange, Status};
+use crate::wire::{Answer, DsmRange, Sqe, Status};
 
 /// An I/O queue pair on one connection to one controller, for all namespaces. It includes the handshake (`ICReq`, `ICResp`,
 /// Connect).
@@ -39,8 +39,9 @@ pub struct HostQueue {
     pending: VecDeque<u16>,
     /// Requests with parts that are not done in order, by index. Failures are rare, so this may allocate.
     parts: BTreeMap<u16, Parts>,
-    /// Completions, and what failed requests have left to be done.
-    completions: VecDeque<(Completion, Vec<Part>)>,
+    completions: VecDeque<Completion>,
+    /// The unfinished parts of each failed request of `completions`.
+    rests: VecDeque<Vec<Part>>,
     /// The parts that the completion fetched last has left to be done.
     unfinished: Vec<Part>,
     /// Answers to abandoned requests since the last [`take_answered`](Self::take_answered).
@@ -91,6 +92,7 @@ impl HostQueue {
             parts: BTreeMap::new(),
             unfinished: Vec::new(),
             completions: VecDeque::with_capacity(capacity.into()),
+            rests: VecDeque::new(),
             answered: AbandonedAnswers::default(),
         })
     }
@@ -275,6 +277,7 @@ impl HostQueue {
             pending: &mut self.pending,
             parts: &mut self.parts,
             completions: &mut self.completions,
+            rests: &mut self.rests,
             answered: &mut self.answered,
             learned: &mut self.learned,
             sink,
@@ -308,6 +311,7 @@ impl HostQueue {
             pending: &mut self.pending,
             parts: &mut self.parts,
             completions: &mut self.completions,
+            rests: &mut self.rests,
             answered: &mut self.answered,
             learned: &mut self.learned,
             sink: &mut NoSink,
@@ -317,8 +321,11 @@ impl HostQueue {
 
     /// The next completion.
     pub fn poll_completion(&mut self) -> Option<Completion> {
-        let (completion, unfinished) = self.completions.pop_front()?;
-        self.unfinished = unfinished;
+        let completion = self.completions.pop_front()?;
+        self.unfinished.clear();
+        if completion.result.is_err() {
+            self.unfinished = self.rests.pop_front().expect("a failed request has a rest");
+        }
         Some(completion)
     }
 
@@ -330,7 +337,7 @@ impl HostQueue {
     /// After the loss of the connection: each request without a fetched completion, once, except abandoned ones.
     pub fn into_lost(self) -> impl Iterator<Item = LostRequest> {
         let unfetched: Vec<LostRequest> =
-            self.completions.iter().map(|(done, _)| LostRequest { tag: done.tag, indeterminate: false }).collect();
+            self.completions.iter().map(|done| LostRequest { tag: done.tag, indeterminate: false }).collect();
         let in_flight: Vec<LostRequest> = self
             .requests
             .iter()
@@ -363,19 +370,14 @@ struct Outbound<'a, P> {
     payload: &'a P,
 }
 
-impl<P> Outbound<'_, P> {
-    fn limits(&self, namespace: u16) -> &IoLimits {
-        self.namespaces[usize::from(namespace)].as_ref().expect("submit() has checked the namespace")
-    }
-}
-
 impl<P: PayloadSource> CommandSource for Outbound<'_, P> {
-    fn next_command_to_send(&mut self) -> Option<CommandToSend> {
+    fn next_command_to_send(&mut self, sqe: &mut Sqe) -> Option<CommandToSend> {
         let &index = self.pending.front()?;
-        let limits = *self.limits(self.requests.get(index).namespace);
         let request = self.requests.get_mut(index);
+        let limits = self.namespaces[usize::from(request.namespace)].as_ref();
+        let limits = limits.expect("submit() has checked the namespace");
         let most = self.learned.of(&request.command).most();
-        let command = split::issue(index, request, &limits, most);
+        let command = split::issue(index, request, limits, most, sqe);
         if request.is_issued {
             match self.parts.get_mut(&index).and_then(|parts| parts.to_issue.pop()) {
                 Some(part) => request.begin_part(part),
@@ -408,7 +410,8 @@ struct Inbound<'a, S> {
     namespaces: &'a [Option<IoLimits>],
     pending: &'a mut VecDeque<u16>,
     parts: &'a mut BTreeMap<u16, Parts>,
-    completions: &'a mut VecDeque<(Completion, Vec<Part>)>,
+    completions: &'a mut VecDeque<Completion>,
+    rests: &'a mut VecDeque<Vec<Part>>,
     answered: &'a mut AbandonedAnswers,
     learned: &'a mut LearnedLimits,
     sink: &'a mut S,
@@ -474,17 +477,15 @@ impl<S: PayloadSink> CommandSink for Inbound<'_, S> {
                 if request.error.is_none() && request.max_size < u32::MAX {
                     learned.retry_succeeded(request.max_size);
                 }
-                let mut unfinished = Vec::new();
-                if request.error.is_some()
-                    && let Some(parts) = self.parts.get_mut(&owner)
-                {
-                    unfinished = parts.take_unfinished();
-                    if unfinished.iter().map(|part| part.blocks).sum::<u32>() == request.wanted {
-                        unfinished.clear();
+                if request.error.is_some() {
+                    let mut rest = self.parts.get_mut(&owner).map(Parts::take_unfinished).unwrap_or_default();
+                    if rest.iter().map(|part| part.blocks).sum::<u32>() == request.wanted {
+                        rest.clear();
                     }
+                    self.rests.push_back(rest);
                 }
                 let result = request.error.map_or(Ok(()), Err);
-                self.completions.push_back((Completion { tag: request.tag, result, sent_at }, unfinished));
+                self.completions.push_back(Completion { tag: request.tag, result, sent_at });
             }
             if !self.parts.is_empty() {
                 self.parts.remove(&owner);

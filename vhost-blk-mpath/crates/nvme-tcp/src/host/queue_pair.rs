@@ -46,13 +46,12 @@ pub(super) struct QueuePairConfig {
     pub(super) is_encrypted: bool,
 }
 
-/// A command to send. The pair fills in CID and SGL.
+/// A command to send, without its submission queue entry.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CommandToSend {
     pub(super) owner: u16,
     /// The blocks of the owner's request that the command covers.
     pub(super) part: Part,
-    pub(super) sqe: Sqe,
     pub(super) data: Data,
 }
 
@@ -66,8 +65,8 @@ pub(super) enum Data {
 
 /// The source of commands and of the data that they send.
 pub(super) trait CommandSource {
-    /// The next command to send. It counts as issued.
-    fn next_command_to_send(&mut self) -> Option<CommandToSend>;
+    /// The next command to send, which counts as issued. Its entry goes to `sqe`. The pair fills in CID and SGL.
+    fn next_command_to_send(&mut self, sqe: &mut Sqe) -> Option<CommandToSend>;
     /// Copies the owner's payload from `offset` on into all of `dst`, for the command that covers `part`.
     fn gather(&self, owner: u16, part: Part, offset: u32, dst: &mut [u8]);
     /// The tag under which the owner's payload can be sent without copying.
@@ -164,16 +163,19 @@ impl QueuePair {
         self.config.digests.data
     }
 
+    #[inline]
     pub(super) fn is_ready(&self) -> bool {
-        self.phase == Phase::Ready
+        matches!(self.phase, Phase::Ready)
     }
 
     /// Whether there is an identifier for a new command.
+    #[inline]
     pub(super) fn has_free_command(&self) -> bool {
         self.commands.has_free()
     }
 
     /// Whether something can be encoded, apart from new commands.
+    #[inline]
     pub(super) fn has_output(&self) -> bool {
         match self.phase {
             Phase::SendIcReq | Phase::SendConnect => true,

@@ -5,7 +5,7 @@
 
 use super::command_table::{Direction, InFlightCommand};
 use super::error::{ProtocolError, QueueError};
-use super::header_buffer::{HeaderBuffer, ParsedHeader};
+use super::header_buffer::{HeaderBuffer, ParsedHeader, PlainHeader};
 use super::queue_pair::{CommandSink, OWNER_AUTHENTICATION, Phase, QueuePair, R2T_LIMIT};
 use super::request::Tag;
 use crate::wire::{C2hData, Digest, Framing, Layout, Pdu, PduType, R2t, Status};
@@ -64,6 +64,7 @@ impl QueuePair {
     }
 
     /// Remembers an error: the pair has failed.
+    #[inline]
     fn keep_error(&mut self, outcome: Result<(), QueueError>) -> Result<(), QueueError> {
         outcome.inspect_err(|error| self.phase = Phase::Failed(error.clone()))
     }
@@ -107,6 +108,10 @@ impl QueuePair {
         while !bytes.is_empty() {
             if self.receiver.incoming.is_some() {
                 self.take_data(&mut bytes, events)?;
+            } else if self.is_ready()
+                && let Some(head) = self.receiver.header.accept_plain(&mut bytes, self.rx)
+            {
+                self.on_plain_pdu(&head, &mut bytes, events)?;
             } else if let Some(head) = self.receiver.header.accept(&mut bytes, self.rx)? {
                 self.on_pdu(&head, events)?;
             }
@@ -158,6 +163,31 @@ impl QueuePair {
         if incoming.success { self.end(PduType::C2hData, incoming.cid, Status::SUCCESS, 0, events) } else { Ok(()) }
     }
 
+    /// Takes a PDU without digest and padding on a ready queue, and its data if all of them have arrived.
+    fn on_plain_pdu(
+        &mut self,
+        head: &PlainHeader,
+        bytes: &mut &[u8],
+        events: &mut impl CommandSink,
+    ) -> Result<(), QueueError> {
+        let data = match head {
+            PlainHeader::CapsuleResp(cqe) => {
+                return self.end(PduType::CapsuleResp, cqe.cid.get(), cqe.status(), cqe.result.get(), events);
+            }
+            PlainHeader::C2hData(data) => data,
+        };
+        let command = self.check_data(data)?;
+        let C2hData { cid, length, success, .. } = *data;
+        let Some((payload, rest)) = bytes.split_at_checked(length as usize) else {
+            self.receiver.incoming = Some(Incoming { cid, success, pad: 0, left: length, digest: None });
+            return Ok(());
+        };
+        *bytes = rest;
+        events.scatter(command.owner, command.base + command.moved, payload);
+        command.moved += length;
+        if success { self.end(PduType::C2hData, cid, Status::SUCCESS, 0, events) } else { Ok(()) }
+    }
+
     fn on_pdu(&mut self, head: &ParsedHeader, events: &mut impl CommandSink) -> Result<(), QueueError> {
         match (head.pdu, &self.phase) {
             (Pdu::C2hTermReq(term), _) => Err(ProtocolError::Terminated { fes: term.fes, fei: term.fei }.into()),
@@ -176,6 +206,16 @@ impl QueuePair {
     }
 
     fn on_data(&mut self, data: &C2hData, layout: &Layout) -> Result<(), ProtocolError> {
+        self.check_data(data)?;
+        let C2hData { cid, length, success, .. } = *data;
+        let digest = layout.data_digest.then(IncomingDigest::default);
+        self.receiver.incoming = Some(Incoming { cid, success, pad: layout.pad_len, left: length, digest });
+        Ok(())
+    }
+
+    /// Checks a `C2HData` against its command, which it returns.
+    #[inline]
+    fn check_data(&mut self, data: &C2hData) -> Result<&mut InFlightCommand, ProtocolError> {
         let C2hData { cid, offset, length, success, .. } = *data;
         let pdu = PduType::C2hData;
         let command = self.commands.get_mut(cid).ok_or(ProtocolError::UnknownCid { pdu, cid })?;
@@ -184,9 +224,7 @@ impl QueuePair {
         if success && moved != total && !may_be_short(command) {
             return Err(ProtocolError::ShortData { cid, moved, total });
         }
-        let digest = layout.data_digest.then(IncomingDigest::default);
-        self.receiver.incoming = Some(Incoming { cid, success, pad: layout.pad_len, left: length, digest });
-        Ok(())
+        Ok(command)
     }
 
     fn check_r2t(&mut self, r2t: &R2t) -> Result<(), ProtocolError> {
@@ -216,7 +254,7 @@ impl QueuePair {
     ) -> Result<(), QueueError> {
         // The checks come before the removal: a command with a protocol violation stays in flight and is reported lost.
         let command = *self.commands.get_mut(cid).ok_or(ProtocolError::UnknownCid { pdu, cid })?;
-        if self.partial_pdu.is_some_and(|partial_pdu| partial_pdu.is_capsule_of(cid)) {
+        if self.partial_pdu.as_ref().is_some_and(|partial_pdu| partial_pdu.is_capsule_of(cid)) {
             return Err(ProtocolError::EarlyResponse { cid }.into());
         }
         let InFlightCommand { moved, length, transfers, .. } = command;
@@ -231,11 +269,13 @@ impl QueuePair {
 }
 
 /// Whether fewer data than asked for are fine: messages of the authentication are shorter than AL.
+#[inline]
 fn may_be_short(command: &InFlightCommand) -> bool {
     command.owner == OWNER_AUTHENTICATION && command.direction == Direction::In
 }
 
 /// Checks a `C2HData` or R2T against its command.
+#[inline]
 fn check_move(
     command: &InFlightCommand,
     direction: Direction,

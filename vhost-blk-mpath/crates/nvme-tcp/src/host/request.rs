@@ -228,6 +228,7 @@ impl Requests {
         Self { entries: vec![None; capacity.into()], free: (0..capacity).rev().collect() }
     }
 
+    #[inline]
     pub(super) fn len(&self) -> usize {
         self.entries.len() - self.free.len()
     }
@@ -236,6 +237,7 @@ impl Requests {
         self.entries.len()
     }
 
+    #[inline]
     pub(super) fn insert(&mut self, tag: Tag, namespace: u16, command: IoCommand) -> Option<u16> {
         let index = self.free.pop()?;
         let blocks = command.range().map_or(0, |(_, blocks)| blocks);
@@ -257,14 +259,17 @@ impl Requests {
     }
 
     /// The request at an index that is in use. Indices come from this crate and never from the controller.
+    #[inline]
     pub(super) fn get(&self, index: u16) -> &Request {
         self.entries[usize::from(index)].as_ref().expect("index of a request in flight")
     }
 
+    #[inline]
     pub(super) fn get_mut(&mut self, index: u16) -> &mut Request {
         self.entries[usize::from(index)].as_mut().expect("index of a request in flight")
     }
 
+    #[inline]
     pub(super) fn remove(&mut self, index: u16) {
         let removed = self.entries[usize::from(index)].take();
         assert!(removed.is_some(), "a request ends once");

@@ -2,13 +2,18 @@
 //!
 //! Sending: command capsules, and the data that R2Ts request.
 
+use zerocopy::IntoBytes;
+
 use super::command_table::{Direction, InFlightCommand};
 use super::queue_pair::{
     CommandSource, CommandToSend, Data, OWNER_CONNECT, Phase, QueuePair, QueuePairConfig, R2T_LIMIT, Transfer,
 };
 use super::request::Part;
 use super::staging::{COPY_MAX, Stage};
-use crate::wire::{Connect, ConnectData, Digest, FabricsCommand, Framing, H2cData, IcReq, Pdu, Sgl};
+use crate::wire::{
+    CommonHeader, Connect, ConnectData, Digest, FabricsCommand, Framing, H2cData, IcReq, Pdu, PduFlags, PduType, Sgl,
+    Sqe,
+};
 
 /// PDUs that end at the byte goal of a call end at a multiple of this many bytes, so that they are not needlessly short.
 const CUT_BYTES: u32 = 32 << 10;
@@ -77,8 +82,9 @@ impl QueuePair {
                     && stage.room() >= Some(COPY_MAX)
                     && (self.transfers.is_empty() || stage.is_half_free())
                 {
-                    let Some(command) = source.next_command_to_send() else { break };
-                    if !self.encode_capsule(stage, command, source) {
+                    let mut sqe = Sqe::default();
+                    let Some(command) = source.next_command_to_send(&mut sqe) else { break };
+                    if !self.encode_capsule(stage, command, &mut sqe, source) {
                         return;
                     }
                 }
@@ -118,8 +124,14 @@ impl QueuePair {
     }
 
     /// Encodes a command capsule, with the data if they fit the capsule. Returns whether there was room for all data.
-    fn encode_capsule(&mut self, stage: &mut Stage<'_>, command: CommandToSend, source: &impl CommandSource) -> bool {
-        let CommandToSend { owner, part, mut sqe, data } = command;
+    fn encode_capsule(
+        &mut self,
+        stage: &mut Stage<'_>,
+        command: CommandToSend,
+        sqe: &mut Sqe,
+        source: &impl CommandSource,
+    ) -> bool {
+        let CommandToSend { owner, part, data } = command;
         let (direction, base, length) = match data {
             Data::None => (Direction::None, 0, 0),
             Data::In { offset, length } => (Direction::In, offset, length),
@@ -144,7 +156,13 @@ impl QueuePair {
         let cid = self.commands.insert(command).expect("the caller has checked for a free CID");
         sqe.cid = cid.into();
         sqe.dptr = sgl.emit();
-        stage.staged(|out| Pdu::CapsuleCmd(sqe).emit_header(&self.tx, carried, out));
+        stage.staged(|out| {
+            if carried == 0 && !self.tx.digests.header {
+                out.extend_from_slice(&plain_capsule(sqe));
+            } else {
+                Pdu::CapsuleCmd(*sqe).emit_header(&self.tx, carried, out);
+            }
+        });
         carried == 0 || self.encode_data(stage, source, cid, base, carried, DataPdu::Capsule)
     }
 
@@ -238,5 +256,38 @@ impl QueuePair {
         self.commands.get_mut(cid).expect("transfers end with their command").transfers -= 1;
         let ended = self.transfers.pop_front();
         assert!(ended.is_some_and(|transfer| transfer.cid == cid), "R2Ts are answered in order");
+    }
+}
+
+const CAPSULE_LEN: usize = PduType::CapsuleCmd.header_len() as usize;
+
+/// A command capsule without data and digests. Most capsules are of this kind.
+#[inline]
+fn plain_capsule(sqe: &Sqe) -> [u8; CAPSULE_LEN] {
+    const COMMON: [u8; CommonHeader::LEN] =
+        CommonHeader { pdu: PduType::CapsuleCmd, flags: PduFlags(0), pdo: 0, plen: CAPSULE_LEN as u32 }.emit();
+    let mut capsule = [0; CAPSULE_LEN];
+    let (common, entry) = capsule.split_at_mut(CommonHeader::LEN);
+    common.copy_from_slice(&COMMON);
+    entry.copy_from_slice(sqe.as_bytes());
+    capsule
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::wire::Digests;
+
+    proptest! {
+        #[test]
+        fn a_plain_capsule_is_as_the_encoder_writes_it(sqe: [u8; Sqe::LEN], data: bool, alignment in 0_u8..32) {
+            let sqe: Sqe = zerocopy::transmute!(sqe);
+            let framing = Framing { digests: Digests { header: false, data }, alignment };
+            let mut encoded = Vec::new();
+            Pdu::CapsuleCmd(sqe).emit(&framing, &[], &mut encoded);
+            prop_assert_eq!(&plain_capsule(&sqe)[..], encoded);
+        }
     }
 }

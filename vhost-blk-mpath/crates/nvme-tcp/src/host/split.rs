@@ -5,10 +5,11 @@
 use super::config::IoLimits;
 use super::queue_pair::{CommandToSend, Data};
 use super::request::{IoCommand, Part, Request};
-use crate::wire::{BLOCKS_MAX, DsmRange, NvmCommand};
+use crate::wire::{BLOCKS_MAX, DsmRange, NvmCommand, Sgl, Sqe};
 
 /// The next command of a request that is not issued completely, its data, and the blocks that it covers (0 for a flush).
 /// `max_size` is the most data in bytes, at least one block, or the most blocks of a command without data.
+#[inline]
 pub(super) fn next_command(request: &Request, limits: &IoLimits, max_size: u32) -> (NvmCommand, Data, u32) {
     let (done, end) = (request.issued, request.part_end);
     let at = |slba: u64| slba + u64::from(done);
@@ -42,8 +43,10 @@ pub(super) fn next_command(request: &Request, limits: &IoLimits, max_size: u32) 
 }
 
 /// The number of blocks at `slba` that one read or write may cover, at most `remaining`.
+#[inline]
 fn transfer_blocks(limits: &IoLimits, max_bytes: u32, slba: u64, remaining: u32) -> u32 {
-    let blocks = remaining.min(max_bytes / limits.namespace.block_bytes).min(BLOCKS_MAX);
+    // The size of a block is a power of two.
+    let blocks = remaining.min(max_bytes >> limits.namespace.block_bytes.trailing_zeros()).min(BLOCKS_MAX);
     match u64::from(limits.namespace.noiob_blocks) {
         0 => blocks,
         // NOIOB has 16 bits, so this fits.
@@ -51,15 +54,23 @@ fn transfer_blocks(limits: &IoLimits, max_bytes: u32, slba: u64, remaining: u32)
     }
 }
 
-/// Issues the next command of a request: returns the command for the queue pair, and updates the request. `is_issued` is set at
-/// the end of the present part.
-pub(super) fn issue(index: u16, request: &mut Request, limits: &IoLimits, max_size: u32) -> CommandToSend {
+/// Issues the next command of a request: returns the command for the queue pair with its entry in `sqe`, and updates the request.
+/// `is_issued` is set at the end of the present part.
+#[inline]
+pub(super) fn issue(
+    index: u16,
+    request: &mut Request,
+    limits: &IoLimits,
+    max_size: u32,
+    sqe: &mut Sqe,
+) -> CommandToSend {
     let (command, data, blocks) = next_command(request, limits, max_size.min(request.max_size));
     let part = Part { first: request.issued, blocks };
     request.issued += blocks;
     request.commands_in_flight += 1;
     request.is_issued = request.issued == request.part_end;
-    CommandToSend { owner: index, part, sqe: command.to_sqe(0, limits.namespace.nsid, crate::wire::Sgl::NONE), data }
+    *sqe = command.to_sqe(0, limits.namespace.nsid, Sgl::NONE);
+    CommandToSend { owner: index, part, data }
 }
 
 #[cfg(test)]
@@ -102,8 +113,9 @@ mod tests {
                     let first = slba + u64::from(covered);
                     prop_assert_eq!(first / boundary, (first + u64::from(count) - 1) / boundary);
                 }
-                let command = issue(0, &mut request, &limits, most);
-                prop_assert_eq!(command.sqe.nsid.get(), limits.namespace.nsid);
+                let mut sqe = Sqe::default();
+                issue(0, &mut request, &limits, most, &mut sqe);
+                prop_assert_eq!(sqe.nsid.get(), limits.namespace.nsid);
                 covered += count;
             }
             prop_assert_eq!((covered, request.issued), (blocks, blocks));
@@ -118,7 +130,7 @@ mod tests {
             let mut commands = 0;
             while !request.is_issued {
                 request.commands_in_flight = 0;
-                issue(0, &mut request, &limits, u32::MAX);
+                issue(0, &mut request, &limits, u32::MAX, &mut Sqe::default());
                 commands += 1;
             }
             prop_assert_eq!(commands, blocks.div_ceil(most));
@@ -133,7 +145,7 @@ mod tests {
             let mut next = slba;
             while !request.is_issued {
                 request.commands_in_flight = 0;
-                let command = issue(0, &mut request, &limits, u32::MAX);
+                let command = issue(0, &mut request, &limits, u32::MAX, &mut Sqe::default());
                 prop_assert_eq!(command.data, Data::Out { offset: 0, length: 16 });
                 prop_assert_eq!(slba + u64::from(command.part.first), next);
                 prop_assert!((1..=most).contains(&command.part.blocks));

@@ -80,6 +80,7 @@ pub(super) struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
+    #[inline]
     pub(super) fn new(
         now: Option<Instant>,
         staging: &'a mut Vec<u8>,
@@ -91,12 +92,14 @@ impl<'a> Stage<'a> {
     }
 
     /// Bytes that can still be staged.
+    #[inline]
     pub(super) fn free(&self) -> u32 {
         u32::try_from(self.staging.capacity() - self.staging.len()).unwrap_or(u32::MAX)
     }
 
     /// The longest payload that can still be staged with its header and digest. `None` if not even a header fits, or if the byte
     /// goal is reached.
+    #[inline]
     pub(super) fn room(&self) -> Option<u32> {
         if self.left() == 0 {
             return None;
@@ -105,6 +108,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Bytes until the byte goal.
+    #[inline]
     pub(super) fn left(&self) -> u32 {
         self.byte_goal.saturating_sub(self.encoded())
     }
@@ -115,6 +119,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Bytes that this call has added.
+    #[inline]
     fn encoded(&self) -> u32 {
         u32::try_from(self.staging.len() - self.start_len).unwrap_or(u32::MAX).saturating_add(self.payload_bytes)
     }
@@ -131,6 +136,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Adds a part of a payload to the plan.
+    #[inline]
     pub(super) fn payload(&mut self, tag: Tag, offset: u32, len: u32) {
         self.plan.push(TxPart::Payload { tag, offset, len });
         self.payload_bytes = self.payload_bytes.saturating_add(len);

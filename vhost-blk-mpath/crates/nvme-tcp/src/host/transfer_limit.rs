@@ -48,6 +48,7 @@ impl LearnedLimits {
     }
 
     /// The limit for commands of this kind.
+    #[inline]
     pub(super) fn of(&mut self, command: &IoCommand) -> &mut LearnedLimit {
         match command {
             IoCommand::Read { .. } | IoCommand::Write { .. } | IoCommand::Flush => &mut self.transfer,
@@ -78,11 +79,13 @@ impl LearnedLimit {
         Self { most, least, is_reported, completed: 0, needed: None, has_shrunk: false }
     }
 
+    #[inline]
     pub(super) fn most(&self) -> u32 {
         self.most
     }
 
     /// Takes note of a successful command of this size.
+    #[inline]
     pub(super) fn completed(&mut self, size: u32) {
         self.completed = self.completed.max(size);
         self.needed.take_if(|needed| size > *needed);

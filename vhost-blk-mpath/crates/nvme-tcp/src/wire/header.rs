@@ -275,7 +275,7 @@ impl CommonHeader {
 
     /// The header in wire format.
     #[must_use]
-    pub fn emit(&self) -> [u8; Self::LEN] {
+    pub const fn emit(&self) -> [u8; Self::LEN] {
         let [l0, l1, l2, l3] = self.plen.to_le_bytes();
         [self.pdu as u8, self.flags.0, self.pdu.header_len(), self.pdo, l0, l1, l2, l3]
     }

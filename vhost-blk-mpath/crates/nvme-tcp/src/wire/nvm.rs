@@ -54,6 +54,7 @@ pub enum NvmCommand {
 impl NvmCommand {
     /// The submission queue entry.
     #[must_use]
+    #[inline]
     pub fn to_sqe(&self, cid: u16, nsid: u32, sgl: Sgl) -> Sqe {
         let rw = |slba: u64, blocks: u32, flags: u32| {
             [low(slba), high(slba), (blocks.wrapping_sub(1) & 0xffff) | flags, 0, 0, 0]

@@ -38,6 +38,7 @@ impl Sgl {
 
     /// The descriptor.
     #[must_use]
+    #[inline]
     pub fn emit(self) -> [u8; 16] {
         let (address, length, id) = match self {
             Self::InCapsule { offset, length } => (offset, length, Self::ID_IN_CAPSULE),

@@ -72,6 +72,7 @@ impl Sqe {
 
     /// An entry with `opcode`, CID, NSID and data pointer. All other fields are zero.
     #[must_use]
+    #[inline]
     pub fn new(opcode: Opcode, cid: u16, nsid: u32, sgl: Sgl) -> Self {
         Self {
             opcode: opcode.0,
@@ -85,6 +86,7 @@ impl Sqe {
 
     /// This entry with command dwords 10 to 15.
     #[must_use]
+    #[inline]
     pub fn with_cdw(self, cdw: [u32; 6]) -> Self {
         Self { cdw: cdw.map(U32::new), ..self }
     }
@@ -99,11 +101,13 @@ impl Sqe {
 const _: () = assert!(size_of::<Sqe>() == Sqe::LEN);
 
 /// Low dword of a 64-bit value.
+#[inline]
 pub(super) const fn low(value: u64) -> u32 {
     value as u32
 }
 
 /// High dword of a 64-bit value.
+#[inline]
 pub(super) const fn high(value: u64) -> u32 {
     (value >> 32) as u32
 }

@@ -59,12 +59,14 @@ impl Status {
 
     /// Whether type and code are those of `other`. DNR, M and CRD are ignored.
     #[must_use]
+    #[inline]
     pub const fn is(self, other: Self) -> bool {
         self.0 & 0x7ff == other.0 & 0x7ff
     }
 
     /// Whether the command has succeeded.
     #[must_use]
+    #[inline]
     pub const fn is_success(self) -> bool {
         self.is(Self::SUCCESS)
     }

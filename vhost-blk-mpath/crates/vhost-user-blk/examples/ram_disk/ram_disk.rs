@@ -102,7 +102,7 @@ fn run(mut queue: Queue, mut stopped: UnixStream, bytes: &RwLock<Vec<u8>>, count
         // A broken queue waits to be stopped like an idle one.
         while let Ok(Some(request)) = queue.pop() {
             execute(&request, bytes, counters);
-            queue.complete(request.token, BlkStatus::Ok);
+            queue.complete(request, BlkStatus::Ok);
         }
         queue.publish();
         if queue.enable_notifications() {

@@ -70,12 +70,12 @@ impl ChainLimits {
 }
 
 #[derive(Clone, Copy)]
-struct Descriptor {
-    addr: u64,
-    len: u32,
-    flags: u16,
+pub(super) struct Descriptor {
+    pub(super) addr: u64,
+    pub(super) len: u32,
+    pub(super) flags: u16,
     /// Used in split rings only. 0 otherwise.
-    next: u16,
+    pub(super) next: u16,
 }
 
 impl From<RawPackedDescriptor> for Descriptor {
@@ -96,7 +96,7 @@ impl From<RawDescriptor> for Descriptor {
 }
 
 impl Descriptor {
-    fn has(self, flag: u32) -> bool {
+    pub(super) fn has(self, flag: u32) -> bool {
         u32::from(self.flags) & flag != 0
     }
 }
@@ -109,9 +109,9 @@ pub(super) struct Chain {
     writable: Segments,
     /// Descriptors followed so far.
     descriptors: usize,
-    /// The last writable byte, if the chain has an end and that byte is mapped.
-    status: Option<GuestByte>,
     defect: Option<ChainDefect>,
+    /// After a defect: the last writable byte, if the chain has an end and that byte is mapped.
+    status: Option<GuestByte>,
 }
 
 impl Chain {
@@ -121,8 +121,8 @@ impl Chain {
             readable: Segments::new(Arc::clone(memory)),
             writable: Segments::new(Arc::clone(memory)),
             descriptors: 0,
-            status: None,
             defect: None,
+            status: None,
         }
     }
 
@@ -149,7 +149,7 @@ impl Chain {
     ) -> Result<GuestByte, ChainDefect> {
         self.readable.clear();
         self.writable.clear();
-        (self.descriptors, self.status, self.defect) = (0, None, None);
+        (self.descriptors, self.defect, self.status) = (0, None, None);
         // A chain without an end has no status byte.
         let followed = match ring {
             Ring::Split(ring) => self.follow(memory, ring, chain.head),
@@ -159,7 +159,7 @@ impl Chain {
         if let Some(defect) = self.defect {
             return Err(defect);
         }
-        self.status.ok_or(ChainDefect::NoWritableByte)
+        self.writable.last_byte().ok_or(ChainDefect::NoWritableByte)
     }
 
     /// The most descriptors of a table that are followed.
@@ -243,32 +243,42 @@ impl Chain {
         Ok(())
     }
 
-    /// Adds one buffer. After a defect only the status byte matters, which comes at the end.
+    /// Adds one buffer.
     fn add(&mut self, memory: &GuestMemory, descriptor: Descriptor) {
         self.descriptors += 1;
+        if self.defect.is_none() {
+            let Err(defect) = self.push(descriptor) else { return };
+            (self.defect, self.status) = (Some(defect), self.writable.last_byte());
+        }
+        // After a defect only the status byte matters, which comes at the end.
+        if descriptor.len > 0 && descriptor.has(VRING_DESC_F_WRITE) {
+            let last = descriptor.addr.checked_add(u64::from(descriptor.len) - 1);
+            self.status = last.and_then(|last| GuestByte::at(memory, last));
+        }
+    }
+
+    /// Appends a buffer to its list. After an error a part may be appended.
+    fn push(&mut self, descriptor: Descriptor) -> Result<(), ChainDefect> {
         if self.descriptors > usize::from(self.limits.descriptors) {
-            self.defect.get_or_insert(ChainDefect::TooManyDescriptors(self.limits.descriptors));
+            return Err(ChainDefect::TooManyDescriptors(self.limits.descriptors));
         }
         let Descriptor { addr, len, .. } = descriptor;
         if len == 0 {
-            return;
+            return Ok(());
         }
-        if descriptor.has(VRING_DESC_F_WRITE) {
-            if self.defect.is_none() && self.writable.push_guest_range(addr, len) {
-                self.status = self.writable.last_byte();
-            } else {
-                self.defect.get_or_insert(ChainDefect::Unmapped);
-                self.status = addr.checked_add(u64::from(len) - 1).and_then(|last| GuestByte::at(memory, last));
-            }
-        } else if self.writable.bytes() > 0 || self.defect.is_some() {
-            self.defect.get_or_insert(ChainDefect::ReadableAfterWritable);
-        } else if !self.readable.push_guest_range(addr, len) {
-            self.defect.get_or_insert(ChainDefect::Unmapped);
+        let is_writable = descriptor.has(VRING_DESC_F_WRITE);
+        if !is_writable && self.writable.bytes() > 0 {
+            return Err(ChainDefect::ReadableAfterWritable);
+        }
+        let buffers = if is_writable { &mut self.writable } else { &mut self.readable };
+        if !buffers.push_guest_range(addr, len) {
+            return Err(ChainDefect::Unmapped);
         }
         // Checked here, so that few buffers in many regions of memory make no long list.
         if self.readable.bytes() + self.writable.bytes() > u64::from(u32::MAX) {
-            self.defect.get_or_insert(ChainDefect::TooLong);
+            return Err(ChainDefect::TooLong);
         }
+        Ok(())
     }
 }
 
@@ -286,10 +296,11 @@ impl<'a> Table<'a> {
     fn new(memory: &'a GuestMemory, table: Descriptor) -> Result<Self, ChainDefect> {
         let Descriptor { addr: start, len, .. } = table;
         let bytes = len as usize;
-        if bytes == 0 || !bytes.is_multiple_of(DESCRIPTOR_BYTES) || !memory.contains(start, len.into()) {
+        let slice = memory.guest_slice(start, len.into()).ok_or(ChainDefect::BadIndirect)?;
+        let is_mapped = slice.len() == bytes || memory.contains(start, len.into());
+        if !bytes.is_multiple_of(DESCRIPTOR_BYTES) || !is_mapped {
             return Err(ChainDefect::BadIndirect);
         }
-        let slice = memory.guest_slice(start, len.into()).ok_or(ChainDefect::BadIndirect)?;
         Ok(Self { memory, start, len: bytes / DESCRIPTOR_BYTES, slice })
     }
 

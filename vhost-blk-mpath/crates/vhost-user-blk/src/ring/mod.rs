@@ -4,6 +4,7 @@
 //! * [`packed`] – the one ring of a packed virtqueue, with wrap counters in place of indices.
 //! * [`mod@format`] – a ring of either format.
 //! * [`chain`] – walks one descriptor chain, direct or indirect, into buffers.
+//! * [`plain`] – reads the usual chain of a read or write without lists.
 //! * [`queue`] – a queue that yields block requests and takes their completions.
 //!
 //! # Broken drivers
@@ -25,6 +26,7 @@
 mod chain;
 mod format;
 mod packed;
+mod plain;
 mod queue;
 mod split;
 #[cfg(test)]
@@ -33,7 +35,7 @@ mod tests;
 pub use chain::ChainDefect;
 pub(crate) use packed::START as PACKED_START;
 pub(crate) use queue::QueueParts;
-pub use queue::{ChainToken, Queue, RefusedRequests, Request};
+pub use queue::{Queue, RefusedRequests, Request};
 pub use split::QueueError;
 pub(crate) use split::RingLayout;
 

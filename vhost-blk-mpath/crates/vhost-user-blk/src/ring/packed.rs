@@ -241,11 +241,15 @@ impl PackedRing {
     /// Whether part of the ring or its log may lie in a page that was replaced after a fault. The effect is as in a
     /// split ring.
     fn has_lost(&self) -> bool {
-        memory_faults::any_fault()
-            && (self.words.has_lost()
-                || self.driver_event.has_lost()
-                || self.device_event.has_lost()
-                || self.log.as_ref().is_some_and(PackedLog::has_lost))
+        memory_faults::any_fault() && self.has_lost_part()
+    }
+
+    #[cold]
+    fn has_lost_part(&self) -> bool {
+        self.words.has_lost()
+            || self.driver_event.has_lost()
+            || self.device_event.has_lost()
+            || self.log.as_ref().is_some_and(PackedLog::has_lost)
     }
 
     /// Takes the next chain. Chains of an earlier queue to resubmit come before available ones. Only the end of the

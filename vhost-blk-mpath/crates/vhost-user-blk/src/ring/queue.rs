@@ -1,5 +1,5 @@
 //! Decides: a virtqueue stops because of a chain (`pop`).
-//! Decides: a request of faulted memory fails (`finish`).
+//! Decides: a request of faulted memory fails (`complete`).
 //!
 //! A queue: yields block requests and takes their completions.
 
@@ -12,6 +12,7 @@ use virtio_bindings::virtio_ring::VIRTIO_RING_F_INDIRECT_DESC;
 use super::RingError;
 use super::chain::{Chain, ChainLimits};
 use super::format::Ring;
+use super::plain::PlainChain;
 use super::split::{QueueError, RingLayout};
 use crate::buffer::{GuestByte, Segments};
 use crate::descriptor::TakenChain;
@@ -21,28 +22,12 @@ use crate::inflight::InflightArea;
 use crate::memory::{GuestMemory, GuestRange, MemoryFault, SharedMemory};
 use crate::memory_faults;
 use crate::notify::{Alarm, Kick, Notifier};
-use crate::request::{Answer, BlkStatus, Op, ParsedChain, Parser};
+use crate::request::{Answer, BlkStatus, HEADER_BYTES, Op, ParsedChain, Parser};
 
-/// The duty to complete one chain once: it is not `Clone`, and [`Queue::complete`] consumes it.
+/// One block request of the guest, checked against the disk. [`Queue::complete`] consumes it.
 #[derive(Debug)]
-#[must_use = "a chain that is never completed is lost to the driver"]
-pub struct ChainToken {
-    /// Id of the queue that the chain belongs to. A restarted queue has another id.
-    queue: u64,
-    chain: TakenChain,
-    status: GuestByte,
-    /// Writable bytes before the status byte.
-    data_bytes: u32,
-    is_read: bool,
-    /// Guest memory to mark as written on completion, during a migration.
-    to_mark: Box<[GuestRange]>,
-}
-
-/// One block request of the guest, checked against the disk.
-#[derive(Debug)]
+#[must_use = "a request that is never completed is lost to the driver"]
 pub struct Request {
-    /// Returned to the queue with the outcome.
-    pub token: ChainToken,
     /// The operation.
     pub op: Op,
     /// First sector, in units of 512 bytes, whatever the block size. 0 for a flush.
@@ -51,6 +36,19 @@ pub struct Request {
     pub bytes: u32,
     /// The data of a read (to fill) or of a write (to store). Empty otherwise.
     pub segments: Segments,
+    chain: UnansweredChain,
+    /// Id of the queue that the chain belongs to. A restarted queue has another id.
+    queue: u64,
+}
+
+/// A chain that was taken and parsed.
+#[derive(Clone, Copy, Debug)]
+struct UnansweredChain {
+    taken: TakenChain,
+    status: GuestByte,
+    /// Writable bytes before the status byte. `u32::MAX` for a malformed chain: the bytes are not certain, and no chain that is
+    /// served has as many.
+    data_bytes: u32,
 }
 
 /// The parameters of a new queue.
@@ -82,6 +80,8 @@ pub struct Queue {
     index: u16,
     ring: Ring,
     chain: Chain,
+    /// `VIRTIO_RING_F_INDIRECT_DESC` was negotiated.
+    indirect: bool,
     parser: Parser,
     memory: Arc<GuestMemory>,
     kick: Arc<Kick>,
@@ -92,6 +92,8 @@ pub struct Queue {
     alarm: Arc<Alarm>,
     broken: Option<QueueError>,
     refused: RefusedRequests,
+    /// References to `memory` for requests. They spare each request two atomic counts.
+    spare: Vec<Arc<GuestMemory>>,
 }
 
 /// Requests that a queue has answered with an error by itself.
@@ -110,7 +112,8 @@ impl Queue {
         // The map is small. A copy per queue avoids a reference count for each request that other threads write to as
         // well.
         let memory = Arc::new(memory.clone());
-        let limits = ChainLimits::new(features & (1 << VIRTIO_RING_F_INDIRECT_DESC) != 0, layout.size);
+        let indirect = features & (1 << VIRTIO_RING_F_INDIRECT_DESC) != 0;
+        let limits = ChainLimits::new(indirect, layout.size);
         let mut ring = Ring::new(&memory, &layout)?;
         if let Some(log) = &log {
             ring.set_dirty_log(log.clone());
@@ -129,6 +132,7 @@ impl Queue {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             index,
             ring,
+            indirect,
             chain: Chain::new(&memory, limits),
             parser: Parser::new(disk, features),
             memory,
@@ -139,6 +143,7 @@ impl Queue {
             alarm,
             broken: None,
             refused: RefusedRequests::default(),
+            spare: Vec::new(),
         })
     }
 
@@ -252,6 +257,11 @@ impl Queue {
     ///
     /// [`QueueError::Memory`] after a fault.
     pub fn check_memory(&mut self) -> Result<(), QueueError> {
+        if memory_faults::any_fault() { self.check_own_memory() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn check_own_memory(&mut self) -> Result<(), QueueError> {
         if !self.has_faulted() {
             return Ok(());
         }
@@ -285,51 +295,80 @@ impl Queue {
                     return Err(self.break_for(error));
                 }
             };
-            let walked = self.chain.walk(&self.memory, &self.ring, chain);
-            // The status address read may be zeroes of a replaced page, so the chain stays in flight.
-            self.check_memory()?;
-            let status = match (walked, self.chain.status()) {
-                (Ok(status), _) => status,
-                (Err(defect), Some(status)) => {
-                    tracing::debug!(queue = self.index, id = chain.id, %defect, "malformed chain");
-                    self.refused.malformed += 1;
-                    self.refuse(chain, status);
-                    continue;
-                }
-                (Err(defect), None) => {
-                    self.ring.put_back(chain, is_resubmitted);
-                    return Err(self.break_for(QueueError::NoStatus { id: chain.id, defect }));
-                }
-            };
-            let parsed = self.parser.parse(self.chain.readable(), self.chain.writable());
-            // The header read may be zeroes of a replaced page. The chain stays in flight, because its operation is not
-            // known.
-            self.check_memory()?;
-            // In range: the status is one of at most `u32::MAX` bytes.
-            let data_bytes = (self.chain.writable().bytes() - 1) as u32;
-            let filled = match &parsed {
-                ParsedChain::Request { op: Op::Read, .. } => data_bytes,
-                ParsedChain::Request { .. } => 0,
-                ParsedChain::Answer(answer) => answer.filled,
-            };
-            let to_mark =
-                self.log.as_ref().map_or_else(Box::default, |_| written_ranges(self.chain.writable(), filled));
-            let token = ChainToken { queue: self.id, chain, status, data_bytes, is_read: false, to_mark };
-            match parsed {
-                ParsedChain::Request { op, sector, bytes, segments } => {
-                    let token = ChainToken { is_read: op == Op::Read, ..token };
-                    return Ok(Some(Request { token, op, sector, bytes, segments }));
-                }
-                ParsedChain::Answer(answer) => {
-                    match answer.status {
-                        BlkStatus::Ok => {}
-                        BlkStatus::IoErr => self.refused.malformed += 1,
-                        BlkStatus::Unsupp => self.refused.unsupported += 1,
-                    }
-                    self.finish(&token, answer);
-                }
+            let plain = PlainChain::read(&self.memory, &self.ring, chain, self.indirect);
+            let transfer = plain.and_then(|plain| {
+                Some((self.parser.parse_transfer(plain.header, plain.bytes, plain.is_writable)?, plain))
+            });
+            if let Some(((op, sector), PlainChain { data, bytes, is_writable, status, .. })) = transfer {
+                // The values read may be zeroes of a replaced page, so the chain stays in flight.
+                self.check_memory()?;
+                let chain = UnansweredChain { taken: chain, status, data_bytes: if is_writable { bytes } else { 0 } };
+                // SAFETY: the data were found in `self.memory`, which all spare references are for.
+                let segments = unsafe { Segments::one(self.spare_reference(), data) };
+                return Ok(Some(Request { op, sector, bytes, segments, chain, queue: self.id }));
+            }
+            if let Some(request) = self.walk(chain, is_resubmitted)? {
+                return Ok(Some(request));
             }
         }
+    }
+
+    /// The request of any chain. `None` if the chain is answered here.
+    #[inline(never)]
+    fn walk(&mut self, chain: TakenChain, is_resubmitted: bool) -> Result<Option<Request>, QueueError> {
+        let walked = self.chain.walk(&self.memory, &self.ring, chain);
+        // The status address read may be zeroes of a replaced page, so the chain stays in flight.
+        self.check_memory()?;
+        let status = match (walked, self.chain.status()) {
+            (Ok(status), _) => status,
+            (Err(defect), Some(status)) => {
+                tracing::debug!(queue = self.index, id = chain.id, %defect, "malformed chain");
+                self.answer(UnansweredChain { taken: chain, status, data_bytes: u32::MAX }, BlkStatus::IoErr, 0);
+                return Ok(None);
+            }
+            (Err(defect), None) => {
+                self.ring.put_back(chain, is_resubmitted);
+                return Err(self.break_for(QueueError::NoStatus { id: chain.id, defect }));
+            }
+        };
+        let parsed = self.parser.parse(self.chain.readable(), self.chain.writable());
+        // The header read may be zeroes of a replaced page. The chain stays in flight, because its operation is not known.
+        self.check_memory()?;
+        // In range: the status is one of at most `u32::MAX` bytes.
+        let data_bytes = (self.chain.writable().bytes() - 1) as u32;
+        let chain = UnansweredChain { taken: chain, status, data_bytes };
+        match parsed {
+            ParsedChain::Request { op, sector, bytes } => {
+                let memory = self.spare_reference();
+                let segments = match op {
+                    Op::Read => self.chain.writable().part(memory, 0, bytes.into()),
+                    Op::Write { .. } => self.chain.readable().part(memory, HEADER_BYTES, bytes.into()),
+                    Op::Flush | Op::Discard | Op::WriteZeroes { .. } => Segments::new(memory),
+                };
+                Ok(Some(Request { op, sector, bytes, segments, chain, queue: self.id }))
+            }
+            ParsedChain::Answer(Answer { status, filled }) => {
+                self.answer(chain, status, filled);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Answers the chain that was walked, of which the first `filled` writable bytes are filled.
+    fn answer(&mut self, chain: UnansweredChain, status: BlkStatus, filled: u32) {
+        match status {
+            BlkStatus::Ok => {}
+            BlkStatus::IoErr => self.refused.malformed += 1,
+            BlkStatus::Unsupp => self.refused.unsupported += 1,
+        }
+        let memory = self.spare_reference();
+        let segments = self.chain.writable().part(memory, 0, filled.into());
+        self.complete(Request { op: Op::Read, sector: 0, bytes: filled, segments, chain, queue: self.id }, status);
+    }
+
+    /// A reference to the memory for a request.
+    fn spare_reference(&mut self) -> Arc<GuestMemory> {
+        self.spare.pop().unwrap_or_else(|| Arc::clone(&self.memory))
     }
 
     /// The requests that [`Queue::pop`] has answered with an error since the last call.
@@ -346,51 +385,44 @@ impl Queue {
         error
     }
 
-    /// Returns a malformed chain with an error in its status byte. The number of writable bytes before that byte is not
-    /// certain, so the length promises none.
-    fn refuse(&mut self, chain: TakenChain, status: GuestByte) {
-        // SAFETY: the byte was just found in `self.memory`.
-        unsafe { status.write(BlkStatus::IoErr as u8) };
-        if self.memory.has_lost(status.place(), 1) {
-            return;
-        }
-        if let Some(log) = &self.log
-            && let Some(start) = self.memory.guest_address(status.place())
-        {
-            log.mark([GuestRange { start, bytes: 1 }]);
-        }
-        self.ring.push_used(chain, 0);
-    }
-
     /// Completes a request of this queue. The driver sees it after [`publish`](Self::publish). Once the queue [has
     /// faulted](Self::has_faulted), no request succeeds, because its data may be lost. A request is not answered if its
     /// status byte or the ring is lost.
     ///
     /// # Panics
     ///
-    /// If the token is from another queue, or from this queue before a restart.
-    #[allow(clippy::needless_pass_by_value)] // consuming the token is the point
-    pub fn complete(&mut self, token: ChainToken, status: BlkStatus) {
-        let filled = if token.is_read && status == BlkStatus::Ok { token.data_bytes } else { 0 };
-        self.finish(&token, Answer { status, filled });
-    }
-
-    fn finish(&mut self, token: &ChainToken, answer: Answer) {
-        assert_eq!(token.queue, self.id, "a chain is completed on the queue it came from");
-        let faulted = self.check_memory().is_err();
-        let answer = if faulted { Answer::status(BlkStatus::IoErr) } else { answer };
-        // SAFETY: the byte was found in `self.memory`, as the token is this queue's.
-        unsafe { token.status.write(answer.status as u8) };
-        if self.memory.has_lost(token.status.place(), 1) {
+    /// If the request is from another queue, or from this queue before a restart.
+    pub fn complete(&mut self, request: Request, status: BlkStatus) {
+        let Request { op, bytes, segments, chain, queue, .. } = request;
+        assert_eq!(queue, self.id, "a chain is completed on the queue it came from");
+        let status = if self.check_memory().is_ok() { status } else { BlkStatus::IoErr };
+        // SAFETY: the byte was found in `self.memory`, as the chain is this queue's.
+        unsafe { chain.status.write(status as u8) };
+        if self.memory.has_lost(chain.status.place(), 1) {
             return;
         }
+        let is_read = op == Op::Read;
         if let Some(log) = &self.log {
-            log.mark(token.to_mark.iter().copied());
+            self.mark_written(log, is_read.then_some(&segments), chain.status);
         }
+        let filled = if is_read && status == BlkStatus::Ok { bytes } else { 0 };
         // 2.7.8.2, 2.8.5: the length counts bytes from the start of the writable part. The status is its last byte, so
         // it counts only if all bytes before it were written.
-        let written = if answer.filled == token.data_bytes { answer.filled.saturating_add(1) } else { answer.filled };
-        self.ring.push_used(token.chain, written);
+        let written = if filled == chain.data_bytes { filled.saturating_add(1) } else { filled };
+        self.ring.push_used(chain.taken, written);
+        let memory = segments.into_memory();
+        // The owner of a request can exchange its segments.
+        if Arc::ptr_eq(&memory, &self.memory) {
+            self.spare.push(memory);
+        }
+    }
+
+    /// Marks the data of a read and the status byte in the dirty log. Other buffers are not marked. A chain can name a page
+    /// many times, and marking all of them could keep an I/O thread busy for minutes.
+    #[cold]
+    fn mark_written(&self, log: &QueueDirtyLog, data: Option<&Segments>, status: GuestByte) {
+        log.mark(data.into_iter().flat_map(Segments::guest_ranges));
+        log.mark(self.memory.guest_address(status.place()).map(|start| GuestRange { start, bytes: 1 }));
     }
 
     /// Shows all completions to the driver, with at most one signal.
@@ -421,13 +453,4 @@ impl Queue {
         let is_available = self.ring.enable_notifications();
         self.check_memory().is_ok() && self.broken.is_none() && is_available
     }
-}
-
-/// The guest memory that is written for a chain: `filled` bytes of its writable part, and the status at its end. Other
-/// buffers are not marked. A chain can name a page many times, and marking all of them could keep an I/O thread busy
-/// for minutes.
-fn written_ranges(writable: &Segments, filled: u32) -> Box<[GuestRange]> {
-    let status = writable.part(writable.bytes() - 1, 1);
-    let data = writable.part(0, filled.into());
-    data.guest_ranges().chain(status.guest_ranges()).collect()
 }

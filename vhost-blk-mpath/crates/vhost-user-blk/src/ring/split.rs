@@ -236,11 +236,15 @@ impl SplitRing {
     /// Whether part of the ring or its log may lie in a page that was replaced after a fault. From then on this queue
     /// shows nothing to the driver and logs nothing: the next queue finds both as after a kill.
     fn has_lost(&self) -> bool {
-        memory_faults::any_fault()
-            && (self.descriptors.has_lost()
-                || self.available.has_lost()
-                || self.used.has_lost()
-                || self.log.as_ref().is_some_and(SplitLog::has_lost))
+        memory_faults::any_fault() && self.has_lost_part()
+    }
+
+    #[cold]
+    fn has_lost_part(&self) -> bool {
+        self.descriptors.has_lost()
+            || self.available.has_lost()
+            || self.used.has_lost()
+            || self.log.as_ref().is_some_and(SplitLog::has_lost)
     }
 
     /// Takes the head of the next chain. Chains of an earlier queue to resubmit come before available ones.

@@ -114,7 +114,7 @@ fn take_and_answer_one(holder: &QueueHolder) {
     let mut queues = holder.queues.lock().unwrap();
     let mut requests: Vec<_> = std::iter::from_fn(|| queues[0].pop().unwrap()).collect();
     assert_eq!(requests.len(), 4);
-    queues[0].complete(requests.remove(1).token, BlkStatus::Ok);
+    queues[0].complete(requests.remove(1), BlkStatus::Ok);
     queues[0].publish();
 }
 

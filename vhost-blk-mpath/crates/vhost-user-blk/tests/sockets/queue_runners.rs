@@ -135,7 +135,7 @@ fn completions_left_unpublished_are_published_when_a_queue_stops() {
         {
             let mut queues = holder.queues.lock().unwrap();
             let request = queues[0].pop().unwrap().unwrap();
-            queues[0].complete(request.token, BlkStatus::IoErr);
+            queues[0].complete(request, BlkStatus::IoErr);
         }
         assert!(ring.reap().is_empty());
         assert_eq!(guest.frontend.get_vring_base(0).unwrap(), 1);

@@ -48,7 +48,7 @@ pub(super) struct AdminCompletion {
 #[derive(Debug)]
 pub(in crate::host) struct AdminQueue {
     pair: QueuePair,
-    unsent: VecDeque<CommandToSend>,
+    unsent: VecDeque<(CommandToSend, Sqe)>,
     /// The data that the step's command has returned.
     data: Vec<u8>,
     completions: VecDeque<AdminCompletion>,
@@ -84,7 +84,7 @@ impl AdminQueue {
             self.data.resize(data_len as usize, 0);
             Data::In { offset: 0, length: data_len }
         };
-        self.unsent.push_back(CommandToSend { owner: owner as u16, part: Part::default(), sqe, data });
+        self.unsent.push_back((CommandToSend { owner: owner as u16, part: Part::default(), data }, sqe));
     }
 
     pub(super) fn fill_tx(&mut self, out: &mut Vec<u8>) {
@@ -119,11 +119,13 @@ impl AdminQueue {
     }
 }
 
-struct Outbound<'a>(&'a mut VecDeque<CommandToSend>);
+struct Outbound<'a>(&'a mut VecDeque<(CommandToSend, Sqe)>);
 
 impl CommandSource for Outbound<'_> {
-    fn next_command_to_send(&mut self) -> Option<CommandToSend> {
-        self.0.pop_front()
+    fn next_command_to_send(&mut self, sqe: &mut Sqe) -> Option<CommandToSend> {
+        let command;
+        (command, *sqe) = self.0.pop_front()?;
+        Some(command)
     }
 
     fn gather(&self, _owner: u16, _part: Part, _offset: u32, _dst: &mut [u8]) {

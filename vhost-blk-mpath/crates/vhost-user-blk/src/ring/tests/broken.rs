@@ -40,7 +40,7 @@ fn more_chains_than_a_driver_can_own() {
     driver.make_available(0);
     assert_broken(&driver, &mut queue, QueueError::TooManyOutstanding { size: SIZE });
     for request in taken {
-        queue.complete(request.token, BlkStatus::Ok);
+        queue.complete(request, BlkStatus::Ok);
     }
     queue.publish();
     assert_eq!(driver.used().len(), usize::from(SIZE), "what was taken is still completed");

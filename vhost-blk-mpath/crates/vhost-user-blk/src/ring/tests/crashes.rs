@@ -184,7 +184,7 @@ impl World {
                 turn += 1;
                 let request = pending.swap_remove(turn * 7 % pending.len());
                 self.executed.insert(request.sector);
-                queue.complete(request.token, BlkStatus::Ok);
+                queue.complete(request, BlkStatus::Ok);
             }
             queue.publish();
             let more = queue.enable_notifications();
@@ -225,7 +225,7 @@ impl World {
             }
             assert!(queue.outstanding() <= self.scenario.ring_size);
             for request in requests {
-                queue.complete(request.token, BlkStatus::Ok);
+                queue.complete(request, BlkStatus::Ok);
             }
             queue.publish();
         }

@@ -71,7 +71,7 @@ fn chains_that_the_driver_was_not_shown_stay_in_flight() {
                 }
             };
             cut_off_now("before the completion");
-            queue.complete(request.token, BlkStatus::Ok);
+            queue.complete(request, BlkStatus::Ok);
             cut_off_now("before it is published");
             queue.publish();
             assert_eq!(
@@ -102,7 +102,7 @@ fn a_log_does_not_follow_a_lost_ring() {
         let mut queue = world.queue().unwrap();
         world.submit(0);
         let request = pop(&mut queue);
-        queue.complete(request.token, BlkStatus::Ok);
+        queue.complete(request, BlkStatus::Ok);
         queue.publish();
         world.submit(3);
         let _in_flight = pop(&mut queue);
@@ -127,11 +127,10 @@ fn nothing_succeeds_when_any_memory_was_lost() {
         let requests = [(); 2].map(|()| pop(&mut queue));
         let place = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 1 };
         assert!(!requests[0].segments.replace_inaccessible(&[place]), "nobody's");
-        let unused = requests[0].segments.part(0, 512);
-        let ranges: Vec<_> = unused.iovecs(0, 512).collect();
+        let ranges: Vec<_> = requests[0].segments.iovecs(0, 512).collect();
         assert!(requests[1].segments.replace_inaccessible(&ranges));
         for request in requests {
-            queue.complete(request.token, BlkStatus::Ok);
+            queue.complete(request, BlkStatus::Ok);
         }
         queue.publish();
         assert_eq!(world.driver.read(STATUS, 1), [BlkStatus::IoErr as u8]);
@@ -165,7 +164,7 @@ fn a_request_whose_status_is_lost_stays_in_flight() {
         world.submit(0);
         let request = pop(&mut queue);
         world.driver.cut_off_elsewhere(STATUS - TestDriver::ELSEWHERE);
-        queue.complete(request.token, BlkStatus::Ok);
+        queue.complete(request, BlkStatus::Ok);
         queue.publish();
         assert!(world.driver.used().is_empty() && world.is_in_flight() && queue.has_faulted());
     }

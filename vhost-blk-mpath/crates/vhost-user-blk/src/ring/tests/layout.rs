@@ -27,7 +27,7 @@ fn data_and_status_may_share_a_buffer() {
         let mut queue = driver.queue(&disk());
         let request = pop(&mut queue);
         assert_is_read(&request);
-        queue.complete(request.token, BlkStatus::Unsupp);
+        queue.complete(request, BlkStatus::Unsupp);
         assert_eq!(driver.read(DATA + 4096, 1), [2]);
     }
 }

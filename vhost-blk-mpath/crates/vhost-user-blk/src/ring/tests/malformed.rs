@@ -182,7 +182,7 @@ fn longer_tables_than_advertised_are_served() {
             let request = pop(&mut queue);
             assert_eq!(request.bytes, u32::from(segments) * 512);
             assert_eq!(request.segments.iovecs(0, request.bytes).count(), usize::from(segments));
-            queue.complete(request.token, BlkStatus::Ok);
+            queue.complete(request, BlkStatus::Ok);
             queue.publish();
             assert_eq!(driver.used(), [(0, u32::from(segments) * 512 + 1)]);
         }
@@ -229,7 +229,7 @@ fn what_a_broken_queue_has_taken_is_answered() {
         let mut queue = driver.queue(&disk());
         let request = pop(&mut queue);
         assert!(matches!(queue.pop(), Err(QueueError::NoStatus { id: 3, defect: ChainDefect::NoWritableByte })));
-        queue.complete(request.token, BlkStatus::Ok);
+        queue.complete(request, BlkStatus::Ok);
         queue.publish();
         assert_eq!((driver.used(), queue.outstanding()), (vec![(0, 4097)], 0));
         assert!(!queue.has_available() && !queue.enable_notifications());
@@ -252,7 +252,7 @@ fn a_device_that_is_killed_while_its_queue_breaks_loses_nothing() {
                 let mut queue = driver.queue_with(&disk(), Some(area())).unwrap();
                 let requests: Vec<_> = std::iter::from_fn(|| queue.pop().ok().flatten()).collect();
                 for request in requests {
-                    queue.complete(request.token, BlkStatus::Ok);
+                    queue.complete(request, BlkStatus::Ok);
                 }
                 queue.publish();
                 let why = queue.pop().err();

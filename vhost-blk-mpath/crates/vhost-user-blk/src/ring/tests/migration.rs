@@ -44,7 +44,7 @@ fn without_a_migration_there_is_no_log() {
         let mut queue = driver.queue(&disk());
         let request = pop(&mut queue);
         driver.migrate();
-        queue.complete(request.token, BlkStatus::Ok);
+        queue.complete(request, BlkStatus::Ok);
         queue.publish();
         let _ = queue.enable_notifications();
         assert!(driver.marked().is_empty());
@@ -65,7 +65,7 @@ fn nothing_is_marked_before_it_is_written() {
     let request = pop(&mut queue);
     request.segments.copy_from(0, &[7; 4096]);
     assert!(driver.marked().is_empty());
-    queue.complete(request.token, BlkStatus::Ok);
+    queue.complete(request, BlkStatus::Ok);
     assert_eq!(driver.marked(), [page(USED) + 1, page(DATA), page(STATUS)]);
     queue.publish();
     assert_eq!(driver.marked(), [page(USED), page(USED) + 1, page(DATA), page(STATUS)]);
@@ -85,7 +85,7 @@ fn used_descriptors_are_marked_when_they_are_published() {
     }
     for _ in 0..2 {
         let request = pop(&mut queue);
-        queue.complete(request.token, BlkStatus::Ok);
+        queue.complete(request, BlkStatus::Ok);
     }
     assert_eq!(driver.marked(), pages([DATA, STATUS]));
     queue.publish();
@@ -102,7 +102,7 @@ fn a_failed_read_is_marked_like_a_successful_one() {
         driver.make_available(0);
         let mut queue = driver.queue(&disk());
         let request = pop(&mut queue);
-        queue.complete(request.token, BlkStatus::IoErr);
+        queue.complete(request, BlkStatus::IoErr);
         queue.publish();
         assert_eq!(driver.marked(), pages([given_back(format), STATUS, across, across + PAGE_BYTES]));
     }
@@ -212,7 +212,7 @@ impl Migration {
             if request.op == Op::Read {
                 request.segments.copy_from(0, &vec![7; request.bytes as usize]);
             }
-            queue.complete(request.token, BlkStatus::Ok);
+            queue.complete(request, BlkStatus::Ok);
             if i == 0 {
                 queue.publish();
             }

@@ -77,7 +77,7 @@ fn a_read_is_popped_filled_and_completed() {
         assert_is_read(&request);
         assert_eq!((queue.outstanding(), driver.used()), (1, vec![]));
         request.segments.copy_from(0, &[7; 4096]);
-        queue.complete(request.token, BlkStatus::Ok);
+        queue.complete(request, BlkStatus::Ok);
         assert_eq!(driver.used(), [], "not before publish");
         queue.publish();
         assert_eq!(driver.used(), [(0, 4097)]);
@@ -96,7 +96,7 @@ fn a_failed_read_promises_no_data() {
         driver.make_available(0);
         let mut queue = driver.queue(&disk());
         let request = pop(&mut queue);
-        queue.complete(request.token, BlkStatus::IoErr);
+        queue.complete(request, BlkStatus::IoErr);
         queue.publish();
         assert_eq!((driver.used(), driver.read(STATUS, 1)), (vec![(0, 0)], vec![1]));
     }
@@ -112,7 +112,7 @@ fn indices_wrap() {
         for _ in 0..40 {
             driver.make_available(3);
             let request = pop(&mut queue);
-            queue.complete(request.token, BlkStatus::Ok);
+            queue.complete(request, BlkStatus::Ok);
             queue.publish();
             assert_eq!(driver.used(), [(3, 4097)]);
         }
@@ -131,7 +131,7 @@ fn completions_keep_their_own_order() {
         }
         let requests: Vec<_> = (0..3).map(|_| pop(&mut queue)).collect();
         for request in requests.into_iter().rev() {
-            queue.complete(request.token, BlkStatus::Ok);
+            queue.complete(request, BlkStatus::Ok);
         }
         queue.publish();
         assert_eq!(driver.used().iter().map(|used| used.0).collect::<Vec<_>>(), [8, 4, 0]);
@@ -148,7 +148,7 @@ fn a_token_belongs_to_its_queue() {
         let (mut first, mut second) = (driver.queue(&disk()), driver.queue(&disk()));
         let request = pop(&mut first);
         let outcome =
-            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| second.complete(request.token, BlkStatus::Ok)));
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| second.complete(request, BlkStatus::Ok)));
         assert!(outcome.is_err());
     }
 }

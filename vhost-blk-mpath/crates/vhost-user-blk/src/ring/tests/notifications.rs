@@ -7,7 +7,7 @@ fn complete(driver: &mut TestDriver, queue: &mut Queue, count: u16) -> usize {
     for _ in 0..count {
         driver.make_available(0);
         let request = pop(queue);
-        queue.complete(request.token, BlkStatus::Ok);
+        queue.complete(request, BlkStatus::Ok);
     }
     queue.publish();
     driver.signals()

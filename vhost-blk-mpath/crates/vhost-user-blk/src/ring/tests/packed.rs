@@ -28,10 +28,11 @@ fn a_ring_may_have_any_size() {
             driver.chain(round, &read_of(descriptors));
             driver.make_available(round);
             let request = pop(&mut queue);
-            assert_eq!(request.bytes, u32::from(descriptors - 2) * 512);
-            queue.complete(request.token, BlkStatus::Ok);
+            let bytes = u32::from(descriptors - 2) * 512;
+            assert_eq!(request.bytes, bytes);
+            queue.complete(request, BlkStatus::Ok);
             queue.publish();
-            assert_eq!(driver.used(), [(round.into(), request.bytes + 1)], "size {size}");
+            assert_eq!(driver.used(), [(round.into(), bytes + 1)], "size {size}");
         }
         assert_eq!(queue.position(), driver.position());
     }
@@ -51,7 +52,7 @@ fn a_full_ring_is_taken_and_returned() {
         assert!(queue.pop().unwrap().is_none(), "all {SIZE} descriptors are ours");
         requests.swap(0, 3);
         for request in requests {
-            queue.complete(request.token, BlkStatus::Ok);
+            queue.complete(request, BlkStatus::Ok);
         }
         assert!(queue.pop().unwrap().is_none(), "nothing is available yet");
         queue.publish();
@@ -71,7 +72,7 @@ fn a_batch_appears_at_once() {
     let available = driver.u16_at(DESCRIPTORS + 14);
     for _ in 0..2 {
         let request = pop(&mut queue);
-        queue.complete(request.token, BlkStatus::Ok);
+        queue.complete(request, BlkStatus::Ok);
     }
     let used = 1 << 15 | 1 << 7 | WRITE;
     let first_and_second = |driver: &TestDriver| [14, 3 * 16 + 14].map(|at| driver.u16_at(DESCRIPTORS + at));
@@ -112,7 +113,7 @@ fn malformed_chains_are_skipped() {
         }
         let request = pop(&mut queue);
         assert!(queue.pop().unwrap().is_none());
-        queue.complete(request.token, BlkStatus::Ok);
+        queue.complete(request, BlkStatus::Ok);
         queue.publish();
         assert_eq!(driver.used(), [(1, 0), (2, 0), (3, 4097)], "round {round}");
     }
@@ -148,7 +149,7 @@ fn a_chain_into_descriptors_of_the_device_breaks_the_queue() {
     driver.make_available(3);
     assert_overrun(&mut driver, &mut queue, 9);
     for request in requests {
-        queue.complete(request.token, BlkStatus::Ok);
+        queue.complete(request, BlkStatus::Ok);
     }
     queue.publish();
     assert_eq!(queue.outstanding(), 0);
@@ -178,7 +179,7 @@ fn a_queue_continues_where_the_last_one_stopped() {
         driver.chain(round, &READ);
         driver.make_available(round);
         let request = pop(&mut queue);
-        queue.complete(request.token, BlkStatus::Ok);
+        queue.complete(request, BlkStatus::Ok);
         queue.publish();
         assert_eq!((driver.used(), queue.position()), (vec![(round.into(), 4097)], driver.position()));
     }

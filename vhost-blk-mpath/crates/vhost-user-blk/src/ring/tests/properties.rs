@@ -62,7 +62,7 @@ fn complete_all(queue: &mut Queue, driver: &TestDriver) -> Option<QueueError> {
             Op::Read => request.segments.copy_from(0, &vec![0x77; bytes]),
             _ => request.segments.copy_to(0, &mut vec![0; bytes]),
         }
-        queue.complete(request.token, status);
+        queue.complete(request, status);
     }
     queue.publish();
     let _ = queue.enable_notifications();
@@ -245,7 +245,7 @@ proptest! {
         let request = queue.pop().unwrap();
         let is_executed = request.is_some();
         if let Some(request) = request {
-            queue.complete(request.token, BlkStatus::Ok);
+            queue.complete(request, BlkStatus::Ok);
         }
         queue.publish();
         prop_assert_eq!(driver.used().len(), 1);
@@ -320,7 +320,7 @@ proptest! {
             request.segments.copy_to(0, &mut seen);
             prop_assert_eq!(&seen, &data);
         }
-        queue.complete(request.token, status);
+        queue.complete(request, status);
         queue.publish();
         let full = if is_read { bytes + 1 } else { 1 };
         let written = if status == BlkStatus::Ok || !is_read { full } else { 0 };

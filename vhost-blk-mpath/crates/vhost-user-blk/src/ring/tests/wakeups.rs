@@ -101,7 +101,7 @@ impl World {
             Step::Complete(which) => {
                 if !self.taken.is_empty() {
                     let request = self.taken.swap_remove(which % self.taken.len());
-                    self.queue.complete(request.token, BlkStatus::Ok);
+                    self.queue.complete(request, BlkStatus::Ok);
                 }
             }
             Step::Publish => self.publish(),

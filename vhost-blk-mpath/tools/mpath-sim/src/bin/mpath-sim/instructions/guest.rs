@@ -43,7 +43,7 @@ pub(super) fn walk(are_packed: bool) -> Work {
             guest.submit(0);
             meter.count(|| {
                 let request = queue.pop().expect("the ring is sound").expect("a read is available");
-                queue.complete(request.token, BlkStatus::Ok);
+                queue.complete(request, BlkStatus::Ok);
                 queue.publish();
             });
             assert_eq!(guest.reap(), 1);
