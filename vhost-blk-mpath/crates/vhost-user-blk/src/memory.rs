@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use rustix::fs::fstatfs;
+use rustix::fs::{StatFs, fstatfs};
 use rustix::mm::{Advice, madvise};
 use vm_memory::{FileOffset, MmapRegion, VolatileMemory, VolatileSlice};
 
@@ -53,6 +53,14 @@ pub enum MemoryError {
     /// The file cannot be examined.
     #[error("cannot examine the memory file: {0}")]
     File(#[source] io::Error),
+    /// A process of the host or another host serves the file system.
+    #[error(
+        "memory is on a {file_system} file system, whose server could hang disks of other guests; give QEMU a memory-backend-memfd, or a memory-backend-file on tmpfs or hugetlbfs"
+    )]
+    RemoteFile {
+        /// The kind of file system.
+        file_system: &'static str,
+    },
     /// The file cannot be mapped.
     #[error("cannot map guest memory: {0}; QEMU has to share memory that can be read and written: `share=on`")]
     Map(#[source] vm_memory::mmap::MmapRegionError),
@@ -256,7 +264,11 @@ pub(crate) fn map_file(file: File, bytes: u64) -> Result<Mapping, MemoryError> {
     if metadata.is_file() && metadata.len() < bytes {
         return Err(too_short);
     }
-    let page_bytes = page_bytes(&file).map_err(MemoryError::File)?;
+    let file_system = fstatfs(&file).map_err(|errno| MemoryError::File(errno.into()))?;
+    if let Some(file_system) = remote(&file_system) {
+        return Err(MemoryError::RemoteFile { file_system });
+    }
+    let page_bytes = page_bytes(&file_system);
     // The kernel maps and unmaps whole pages.
     let mapped_bytes = usize::try_from(bytes).ok().and_then(|bytes| bytes.checked_next_multiple_of(page_bytes));
     let Some(mapped_bytes) = mapped_bytes else { return Err(too_short) };
@@ -267,11 +279,28 @@ pub(crate) fn map_file(file: File, bytes: u64) -> Result<Mapping, MemoryError> {
     Mapping::guarded(region, page_bytes, bytes)
 }
 
-/// The size of the pages in which the file is mapped.
-fn page_bytes(file: &File) -> io::Result<usize> {
-    let status = fstatfs(file)?;
-    let huge = (status.f_type == libc::HUGETLBFS_MAGIC).then(|| usize::try_from(status.f_bsize).ok()).flatten();
-    Ok(huge.unwrap_or_else(rustix::param::page_size))
+/// File systems whose server decides how long an access to mapped memory takes, by their magic numbers. An I/O thread that waits for
+/// one serves no other disk.
+const REMOTE_FILE_SYSTEMS: [(libc::__fsword_t, &str); 7] = [
+    (libc::FUSE_SUPER_MAGIC, "FUSE"),
+    (libc::NFS_SUPER_MAGIC, "NFS"),
+    (libc::SMB_SUPER_MAGIC, "SMB"),
+    (0xff53_4d42, "CIFS"),
+    (0xfe53_4d42, "SMB2"),
+    (0x0102_1997, "9P"),
+    (0x00c3_6400, "Ceph"),
+];
+
+/// The name of a remote file system.
+fn remote(file_system: &StatFs) -> Option<&'static str> {
+    REMOTE_FILE_SYSTEMS.iter().find(|(magic, _)| *magic == file_system.f_type).map(|(_, name)| *name)
+}
+
+/// The size of the pages in which a file of this file system is mapped.
+fn page_bytes(file_system: &StatFs) -> usize {
+    let huge =
+        (file_system.f_type == libc::HUGETLBFS_MAGIC).then(|| usize::try_from(file_system.f_bsize).ok()).flatten();
+    huge.unwrap_or_else(rustix::param::page_size)
 }
 
 /// A range of guest addresses.

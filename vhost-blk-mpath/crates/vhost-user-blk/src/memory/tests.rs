@@ -108,3 +108,19 @@ fn a_region_starts_at_its_offset_in_the_file() {
     memory.guest_slice(0x8000, 4).unwrap().copy_to(&mut bytes);
     assert_eq!(&bytes, b"here");
 }
+
+#[test]
+fn a_file_system_that_a_server_answers_for_is_remote() {
+    let mut file_system = fstatfs(file(4096)).unwrap();
+    for (magic, name) in [
+        (libc::TMPFS_MAGIC, None),
+        (libc::HUGETLBFS_MAGIC, None),
+        (libc::EXT4_SUPER_MAGIC, None),
+        (libc::FUSE_SUPER_MAGIC, Some("FUSE")),
+        (0xff53_4d42, Some("CIFS")),
+        (libc::NFS_SUPER_MAGIC, Some("NFS")),
+    ] {
+        file_system.f_type = magic;
+        assert_eq!(remote(&file_system), name);
+    }
+}
