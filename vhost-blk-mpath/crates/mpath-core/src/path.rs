@@ -60,6 +60,8 @@ pub(crate) struct Path {
     pub(crate) association: Option<Association>,
     pub(crate) last_epoch: Option<Epoch>,
     pub(crate) usage: Usage,
+    /// The path has room for another request below this number of requests: see [`Path::update_slots`].
+    pub(crate) slots: u32,
     /// Usage by class, without flushes.
     pub(crate) by_class: [Usage; 3],
     /// State of the path for each disk.
@@ -196,6 +198,7 @@ impl Path {
             association: None,
             last_epoch: None,
             usage: Usage::default(),
+            slots: 0,
             by_class: [Usage::default(); 3],
             per_disk: (0..disks).map(|_| PathDiskState::new()).collect(),
             watch: SilenceWatch::new(suspect_timeout),
@@ -250,13 +253,18 @@ impl Path {
             || self.daemon_flushes > 0
     }
 
-    /// Whether the live path can take one more request now. The window counts only requests with a waiter. The queue
-    /// pair also holds abandoned requests and daemon flushes.
+    /// Updates the number of requests that the live path can take. The window counts only requests with a waiter. The queue
+    /// pair also holds abandoned requests, a probe and daemon flushes.
+    pub(crate) fn update_slots(&mut self, window: Window) {
+        let depth = self.association.as_ref().map_or(0, |association| u32::from(association.queue_depth));
+        let others = self.watch.abandoned() + u32::from(self.probe.is_some()) + self.daemon_flushes;
+        self.slots = depth.saturating_sub(others).min(window.ios.max(1));
+    }
+
+    /// Whether the live path can take one more request now.
+    #[inline]
     pub(crate) fn has_room(&self, window: Window, bytes: u32) -> bool {
-        let depth = self.association.map_or(0, |association| association.queue_depth);
-        let probing = u32::from(self.probe.is_some());
-        self.usage.ios + self.watch.abandoned() + probing + self.daemon_flushes < depth.into()
-            && self.usage.has_room(window, bytes)
+        self.usage.ios < self.slots && self.usage.has_room_for(window, bytes)
     }
 
     /// Counts a request that succeeded; `at` is the time since the start of the group.

@@ -9,6 +9,7 @@ use crate::failovers::Failover;
 use crate::path::Standing;
 use crate::policy::{Candidate, Choice, Oldest, Query};
 use crate::requests::{Request, State};
+use crate::scheduler::Place;
 use crate::{Action, AnaState, DiskId, OpClass, PathId, Tag};
 
 /// The question about a request that its policy is asked, while `queued` requests wait for a path.
@@ -35,6 +36,9 @@ impl Group {
         self.expect_late_answers();
         self.rest_ends_at = None;
         self.eligible = 0;
+        for id in (0..self.paths.len() as u16).map(PathId) {
+            self.update_slots(id);
+        }
         for disk in self.disks() {
             self.refresh_disk(now, disk);
         }
@@ -118,7 +122,7 @@ impl Group {
             let request = &self.requests[tag];
             let (class, choices) = (request.io.op.class(), self.choices(now, request));
             if choices != 0 && waiting_for[class.index()] == choices {
-                last = Some(place);
+                last = Some(self.pass(place, tag, &waiting_for));
                 continue;
             }
             match self.select_path(now, tag, choices, reserved_paths) {
@@ -135,7 +139,7 @@ impl Group {
                     if self.policies.treats_flows_alike(class) {
                         waiting_for[class.index()] = choices;
                     }
-                    last = Some(place);
+                    last = Some(self.pass(place, tag, &waiting_for));
                     // Every eligible path has an earlier request that waits for it. With many flows, most of the walk
                     // would find nothing.
                     if self.scheduler.all_need_paths() && self.eligible & !reserved_paths == 0 {
@@ -146,6 +150,18 @@ impl Group {
         }
         self.reserved_paths = reserved_paths;
         None
+    }
+
+    /// The place after which the walk goes on, from a request that waits. If all requests of the disk wait for the same paths, it
+    /// goes on with the next disk.
+    fn pass(&self, place: Place, tag: Tag, waiting_for: &[u64; 3]) -> Place {
+        let disk = self.requests[tag].io.disk;
+        let eligible = self.disks[disk.index()].eligible;
+        if self.scheduler.are_all_of(disk, waiting_for.map(|paths| paths == eligible)) {
+            place.last_of_disk()
+        } else {
+            place
+        }
     }
 
     /// The paths that a request may go to, as a set: the best ones. This leaves out paths with controllers that asked
@@ -257,10 +273,10 @@ impl Group {
         request.avoid = None;
         request.recalled = false;
         request.may_hedge = self.hedges.bound(now, &io);
-        path.usage.take(io.bytes);
         path.by_class[class].take(io.bytes);
         path.stats[class].in_flight += 1;
         self.requests.link(&mut path.in_flight[class], tag);
+        self.take_room(id, io.bytes);
         if let Some(state) = self.apply_injection(now, id, tag) {
             self.requests[tag].state = state;
             return None;
@@ -281,15 +297,42 @@ impl Group {
         }
     }
 
+    /// A request, a flush command or a hedge takes up room on a path.
+    pub(super) fn take_room(&mut self, id: PathId, bytes: u32) {
+        self.paths[id.index()].usage.take(bytes);
+        self.note_room(id);
+    }
+
+    pub(super) fn give_room_back(&mut self, id: PathId, bytes: u32) {
+        self.paths[id.index()].usage.give_back(bytes);
+        self.note_room(id);
+    }
+
+    /// Updates what the queue pair of a path can take, after a change of its association or of the commands that it holds.
+    pub(super) fn update_slots(&mut self, id: PathId) {
+        let path = &mut self.paths[id.index()];
+        path.update_slots(self.config.window);
+        self.probed = self.probed & !id.bit() | if path.probe.is_some() { id.bit() } else { 0 };
+        self.note_room(id);
+    }
+
+    /// Updates `with_room` after a change of a path.
+    #[inline]
+    pub(super) fn note_room(&mut self, id: PathId) {
+        let has_room = self.paths[id.index()].has_room(self.config.window, 0);
+        self.with_room = self.with_room & !id.bit() | if has_room { id.bit() } else { 0 };
+    }
+
     /// Releases a request from its path: it was answered, or was never sent.
     pub(super) fn unbind(&mut self, tag: Tag) {
         let request = &self.requests[tag];
         let (io, class) = (request.io, request.io.op.class().index());
-        let path = &mut self.paths[request.path.index()];
-        path.usage.give_back(io.bytes);
+        let id = request.path;
+        let path = &mut self.paths[id.index()];
         path.by_class[class].give_back(io.bytes);
         path.stats[class].in_flight -= 1;
         self.requests.unlink(&mut path.in_flight[class], tag);
+        self.give_room_back(id, io.bytes);
         self.drop_hedge(tag);
     }
 }

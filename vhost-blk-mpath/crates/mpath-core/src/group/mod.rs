@@ -135,6 +135,10 @@ pub struct Group {
     without_path: usize,
     /// The paths that policies may choose from now for any disk, as a set.
     eligible: u64,
+    /// The paths with room for a request without data, as a set.
+    with_room: u64,
+    /// The paths with a probe, as a set.
+    probed: u64,
     /// Requests that the injection of their path has released. If there is an outcome, the injection ends the request
     /// with it, and the request is not sent.
     released: VecDeque<(PathId, Tag, Option<Outcome>)>,
@@ -178,6 +182,16 @@ pub(super) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<In
         (Some(one), Some(other)) => Some(one.min(other)),
         (one, other) => one.or(other),
     }
+}
+
+/// The paths of a set, in the order of their ids.
+#[inline]
+pub(super) fn paths_of(mut set: u64) -> impl Iterator<Item = PathId> {
+    std::iter::from_fn(move || {
+        let id = (set != 0).then(|| PathId(set.trailing_zeros() as u16))?;
+        set &= set - 1;
+        Some(id)
+    })
 }
 
 /// A disk of the group. Sets are sets of paths.
@@ -233,6 +247,8 @@ impl Group {
             disks: disks.iter().map(of).collect(),
             without_path: disks.len(),
             eligible: 0,
+            with_room: 0,
+            probed: 0,
             released: VecDeque::new(),
             finished: VecDeque::new(),
             open: 0,
@@ -372,9 +388,6 @@ impl Group {
                 }
                 Due::RetryFlushCommand(path, tag) => self.queue_flush_command(path, tag),
             }
-        }
-        if self.open > 0 {
-            self.policies.handle_timeout(now);
         }
         self.scheduler.handle_timeout(now);
         self.check_watches(now);

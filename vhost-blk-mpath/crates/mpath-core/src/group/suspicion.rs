@@ -102,6 +102,7 @@ impl Group {
     pub(super) fn watch_changed(&mut self, now: Instant, id: PathId) {
         let path = &mut self.paths[id.index()];
         path.clear_expiry_if_idle();
+        path.update_slots(self.config.window);
         let watch = &mut path.watch;
         if let Some(due) = watch.due(&self.attention) {
             self.watch_at = Some(self.watch_at.map_or(due, |at| at.min(due)));
@@ -110,6 +111,7 @@ impl Group {
             self.late_answers.late(watch.take_false_alarm().into());
             self.refresh_eligible(now);
         }
+        self.note_room(id);
     }
 
     /// When to compare the next silent path with others if nothing happens before.

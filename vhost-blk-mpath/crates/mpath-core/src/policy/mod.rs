@@ -195,13 +195,10 @@ pub(crate) trait Policy: fmt::Debug + Send + CopyPolicy {
     /// Takes the result of a probe, whichever policy asked for it.
     fn probed(&mut self, _done: &ProbeResult) {}
 
-    /// When to call [`Policy::handle_timeout`]. It counts only while there are requests.
+    /// When the group asks for a probe again, while there are requests.
     fn next_timeout(&self) -> Option<Instant> {
         None
     }
-
-    /// Called when the time of [`Policy::next_timeout`] has come. The group tries waiting requests again afterwards.
-    fn handle_timeout(&mut self, _now: Instant) {}
 }
 
 /// The path after `last` in cyclic order. `paths` ascend.

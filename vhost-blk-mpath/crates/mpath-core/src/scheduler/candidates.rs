@@ -14,6 +14,8 @@ pub(crate) enum Place {
     Exception(FlowId),
     /// The turn of the disk, and of the flow within it.
     Turn { disk: fair_queue::Place, flow: fair_queue::Place },
+    /// The end of the disk's turn, behind all of its flows.
+    EndOfDisk { disk: fair_queue::Place },
 }
 
 impl Place {
@@ -21,6 +23,15 @@ impl Place {
         match self {
             Self::Exception(flow) => flow,
             Self::Turn { flow, .. } => FlowId(flow.member),
+            Self::EndOfDisk { .. } => unreachable!("no request is behind all flows"),
+        }
+    }
+
+    /// The end of the turn of the request's disk.
+    pub(crate) fn last_of_disk(self) -> Self {
+        match self {
+            Self::Turn { disk, .. } => Self::EndOfDisk { disk },
+            other => other,
         }
     }
 }
@@ -60,7 +71,8 @@ impl Scheduler {
         let (exceptions_after, turn) = match after {
             None => (Some(None), None),
             Some(Place::Exception(flow)) => (Some(Some(flow)), None),
-            Some(Place::Turn { disk, flow }) => (None, Some((disk, flow))),
+            Some(Place::Turn { disk, flow }) => (None, Some((disk, Some(flow)))),
+            Some(Place::EndOfDisk { disk }) => (None, Some((self.turns.next(&self.settings, now, Some(disk))?, None))),
         };
         if let Some(after) = exceptions_after.filter(|_| self.paused > 0) {
             let has_more = |flow: FlowId| !self.flows[usize::from(flow.0)].queue.is_empty();
@@ -70,7 +82,7 @@ impl Scheduler {
             }
         }
         let (mut disk, mut last) = match turn {
-            Some((disk, flow)) => (disk, Some(flow)),
+            Some(turn) => turn,
             None => (self.turns.next(&self.settings, now, None)?, None),
         };
         loop {

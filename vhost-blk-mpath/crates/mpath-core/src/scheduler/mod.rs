@@ -104,6 +104,14 @@ impl Scheduler {
         self.disks[disk.index()].queued
     }
 
+    /// Whether all queued requests of a disk are in their first attempt, of these classes, and need a path.
+    #[inline]
+    pub(crate) fn are_all_of(&self, disk: DiskId, classes: [bool; 3]) -> bool {
+        let disk = &self.disks[disk.index()];
+        let of = |class: usize| if classes[class] { disk.first_attempts[class] } else { 0 };
+        disk.queued == of(0) + of(1) + of(2)
+    }
+
     /// The queued requests that wait only for their turn and room.
     pub(crate) fn ready(&self) -> usize {
         self.len - self.paused
@@ -150,7 +158,9 @@ impl Scheduler {
         }
         assert_eq!(flow.disk, io.disk, "a flow belongs to one disk");
         let is_first = flow.queue.is_empty();
-        flow.queue.push_back(WaitingRequest { tag: io.tag, bytes: io.bytes, since: now, needs_path });
+        let first_attempt = needs_path.then_some(io.op.class());
+        flow.queue.push_back(WaitingRequest { tag: io.tag, bytes: io.bytes, since: now, needs_path, first_attempt });
+        disk.first_attempts[io.op.class().index()] += usize::from(needs_path);
         self.count_pushed(io, needs_path);
         if is_first {
             self.update_turn(io.flow);
@@ -160,7 +170,8 @@ impl Scheduler {
     /// Puts back a request that was taken.
     pub(crate) fn push_front(&mut self, now: Instant, io: &Io, needs_path: bool) {
         let flow = &mut self.flows[usize::from(io.flow.0)];
-        flow.queue.push_front(WaitingRequest { tag: io.tag, bytes: io.bytes, since: now, needs_path });
+        let waiting = WaitingRequest { tag: io.tag, bytes: io.bytes, since: now, needs_path, first_attempt: None };
+        flow.queue.push_front(waiting);
         self.count_pushed(io, needs_path);
         self.update_turn(io.flow);
         self.finished(io.flow);
@@ -215,6 +226,9 @@ impl Scheduler {
         self.needs_no_path -= usize::from(!sent.needs_path);
         self.paused -= usize::from(disk.is_paused());
         (disk.queued, disk.outstanding) = (disk.queued - 1, disk.outstanding + 1);
+        if let Some(class) = sent.first_attempt {
+            disk.first_attempts[class.index()] -= 1;
+        }
         if disk.limits.are_set() {
             disk.limits.take(now, sent.bytes);
         }
@@ -249,6 +263,9 @@ impl Scheduler {
         self.len -= count;
         self.needs_no_path -= taken.iter().filter(|waiting| !waiting.needs_path).count();
         self.change(disk, |disk| (disk.queued, disk.outstanding) = (disk.queued - count, disk.outstanding + count));
+        for class in taken.iter().filter_map(|waiting| waiting.first_attempt) {
+            self.disks[disk.index()].first_attempts[class.index()] -= 1;
+        }
         self.update_turn(id);
         taken.into_iter().map(|waiting| waiting.tag).collect()
     }

@@ -87,7 +87,7 @@ impl Group {
             }
             Verdict::Stall => {}
         }
-        path.usage.take(bytes);
+        self.take_room(id, bytes);
         self.requests[tag].history.paths |= id.bit();
         self.hedges.under_way.push(hedge);
     }
