@@ -9,30 +9,18 @@ use crate::{DiskId, FlowId, Tag};
 
 /// The position of a request that may go.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Place {
-    /// The flow goes although its disk is paused.
-    Exception(FlowId),
-    /// The turn of the disk, and of the flow within it.
-    Turn { disk: fair_queue::Place, flow: fair_queue::Place },
-    /// The end of the disk's turn, behind all of its flows.
-    EndOfDisk { disk: fair_queue::Place },
+pub(crate) struct Place {
+    pub(super) flow: FlowId,
+    /// The turn of the flow's disk. `None`: the flow goes although its disk is paused.
+    disk: Option<fair_queue::Place>,
+    /// The other flows of the disk are passed.
+    ends_disk: bool,
 }
 
 impl Place {
-    pub(super) fn flow(self) -> FlowId {
-        match self {
-            Self::Exception(flow) => flow,
-            Self::Turn { flow, .. } => FlowId(flow.member),
-            Self::EndOfDisk { .. } => unreachable!("no request is behind all flows"),
-        }
-    }
-
     /// The end of the turn of the request's disk.
     pub(crate) fn last_of_disk(self) -> Self {
-        match self {
-            Self::Turn { disk, .. } => Self::EndOfDisk { disk },
-            other => other,
-        }
+        Self { ends_disk: self.disk.is_some(), ..self }
     }
 }
 
@@ -45,14 +33,15 @@ impl Scheduler {
         }
         loop {
             let place = self.next(now, after)?;
-            let flow = &self.flows[usize::from(place.flow().0)];
-            let (disk, next) = (flow.disk, flow.queue.front().expect("a flow with a turn has a request"));
-            let tag = next.tag;
+            let flow = &self.flows[usize::from(place.flow.0)];
+            let (disk, tag) = (flow.disk, flow.queue.front().expect("a flow with a turn has a request").tag);
+            let of = &self.disks[disk.index()];
+            if !of.limits.are_set() {
+                return Some((place, tag));
+            }
             // Limits do not hold exempt flows. They do hold requests that need no path.
-            let is_exempt =
-                matches!(place, Place::Exception(flow) if self.disks[disk.index()].exempt.contains(&flow.0));
-            let has_limits = self.disks[disk.index()].limits.are_set();
-            if is_exempt || !has_limits || !self.change(disk, |disk| disk.begin_throttling(now)) {
+            let is_exempt = place.disk.is_none() && of.exempt.contains(&place.flow.0);
+            if is_exempt || !self.change(disk, |disk| disk.begin_throttling(now)) {
                 return Some((place, tag));
             }
             self.update_turn_of_disk(disk);
@@ -68,32 +57,38 @@ impl Scheduler {
     }
 
     fn next(&mut self, now: Instant, after: Option<Place>) -> Option<Place> {
-        let (exceptions_after, turn) = match after {
-            None => (Some(None), None),
-            Some(Place::Exception(flow)) => (Some(Some(flow)), None),
-            Some(Place::Turn { disk, flow }) => (None, Some((disk, Some(flow)))),
-            Some(Place::EndOfDisk { disk }) => (None, Some((self.turns.next(&self.settings, now, Some(disk))?, None))),
-        };
-        if let Some(after) = exceptions_after.filter(|_| self.paused > 0) {
+        if self.paused > 0 && after.is_none_or(|after| after.disk.is_none()) {
             let has_more = |flow: FlowId| !self.flows[usize::from(flow.0)].queue.is_empty();
+            let after = after.map(|after| after.flow);
             let next = self.disks.iter().filter_map(|disk| disk.next_exception(after, has_more)).min();
             if let Some(flow) = next {
-                return Some(Place::Exception(flow));
+                return Some(Place { flow, disk: None, ends_disk: false });
             }
         }
-        let (mut disk, mut last) = match turn {
-            Some(turn) => turn,
-            None => (self.turns.next(&self.settings, now, None)?, None),
+        let (mut disk, mut last) = match after {
+            Some(Place { flow, disk: Some(disk), ends_disk: false }) => {
+                (disk, Some(self.flows[usize::from(flow.0)].member.place(flow.0)))
+            }
+            Some(Place { disk: Some(disk), .. }) => (self.next_disk(now, Some(disk))?, None),
+            _ => (self.next_disk(now, None)?, None),
         };
         loop {
-            let of = &mut self.disks[usize::from(disk.member)];
+            let of = &mut self.disks[usize::from(disk.member())];
             // The disk may have left the turns since.
             if of.has_turns()
                 && let Some(flow) = of.turns.next(&self.settings, now, last.take())
             {
-                return Some(Place::Turn { disk, flow });
+                return Some(Place { flow: FlowId(flow.member()), disk: Some(disk), ends_disk: false });
             }
-            disk = self.turns.next(&self.settings, now, Some(disk))?;
+            disk = self.next_disk(now, Some(disk))?;
+        }
+    }
+
+    /// The disk with the next turn. A disk without others takes no turns.
+    fn next_disk(&mut self, now: Instant, after: Option<fair_queue::Place>) -> Option<fair_queue::Place> {
+        match &*self.disks {
+            [only] => (after.is_none() && only.has_turns()).then(|| only.member.place(0)),
+            _ => self.turns.next(&self.settings, now, after),
         }
     }
 }

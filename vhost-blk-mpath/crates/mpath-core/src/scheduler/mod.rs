@@ -180,7 +180,9 @@ impl Scheduler {
     fn count_pushed(&mut self, io: &Io, needs_path: bool) {
         self.len += 1;
         self.needs_no_path += usize::from(!needs_path);
-        self.change(io.disk, |disk| disk.queued += 1);
+        let disk = &mut self.disks[io.disk.index()];
+        disk.queued += 1;
+        self.paused += usize::from(disk.is_paused());
     }
 
     /// Changes the state of a disk, and updates the counts of throttled disks and of requests of paused disks.
@@ -210,17 +212,21 @@ impl Scheduler {
         if disk.is_paused() {
             disk.turns.interrupt();
         }
-        let waits = disk.has_turns();
-        self.turns.set_waits(&self.settings, id.0, &mut disk.member, waits);
+        if self.disks.len() > 1 {
+            let disk = &mut self.disks[id.index()];
+            let waits = disk.has_turns();
+            self.turns.set_waits(&self.settings, id.0, &mut disk.member, waits);
+        }
     }
 
     /// Takes the request that [`Scheduler::candidate`] has just returned. Flows that were passed keep their turns.
     pub(crate) fn take(&mut self, now: Instant, place: Place) {
-        let id = place.flow();
+        let id = place.flow;
         let flow = &mut self.flows[usize::from(id.0)];
         let sent = flow.queue.pop_front().expect("the candidate is still queued");
         flow.sent(now, sent);
         let of = flow.disk;
+        let has_others = self.disks.len() > 1;
         let disk = &mut self.disks[of.index()];
         self.len -= 1;
         self.needs_no_path -= usize::from(!sent.needs_path);
@@ -243,8 +249,12 @@ impl Scheduler {
         if disk.is_paused() {
             disk.turns.interrupt();
         }
-        let more = disk.has_turns();
-        self.turns.sent(&self.settings, now, of.0, &mut disk.member, cost, more);
+        if has_others {
+            let more = disk.has_turns();
+            self.turns.sent(&self.settings, now, of.0, &mut disk.member, cost, more);
+        } else {
+            disk.member.spend(cost);
+        }
     }
 
     /// Takes all requests of a disk in spite of turns and limits, because they will not be sent.
