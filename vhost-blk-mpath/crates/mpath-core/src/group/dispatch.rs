@@ -169,9 +169,10 @@ impl Group {
     /// worse path.
     pub(super) fn choices(&self, now: Instant, request: &Request) -> u64 {
         let GroupDisk { eligible, usable, .. } = self.disks[request.io.disk.index()];
-        let not_delayed = !request.delayed_paths(now);
-        let not_avoided = request.avoid.map_or(u64::MAX, |path| !path.bit()) & not_delayed;
-        let instead_of_avoided = if request.recalls > 0 { usable & not_avoided } else { 0 };
+        let Some(tried) = &request.tried else { return eligible };
+        let not_delayed = !tried.delayed_paths(now);
+        let not_avoided = tried.avoid.map_or(u64::MAX, |path| !path.bit()) & not_delayed;
+        let instead_of_avoided = if tried.recalls > 0 { usable & not_avoided } else { 0 };
         let sets = [eligible & not_avoided, instead_of_avoided, eligible & not_delayed, usable & not_delayed];
         sets.into_iter().find(|paths| *paths != 0).unwrap_or(0)
     }
@@ -255,8 +256,11 @@ impl Group {
 
     /// Binds a request to a path. Returns the action, unless the path's injection keeps the request.
     fn bind(&mut self, now: Instant, tag: Tag, id: PathId) -> Option<Action> {
-        if let Some(failover) = self.requests[tag].failover.take() {
-            self.count_failover(now, tag, failover);
+        if let Some(tried) = &mut self.requests[tag].tried {
+            tried.avoid = None;
+            if let Some(failover) = tried.failover.take() {
+                self.count_failover(now, tag, failover);
+            }
         }
         let path = &mut self.paths[id.index()];
         let association = path.association.expect("an eligible path is live");
@@ -270,7 +274,6 @@ impl Group {
         let unflushed_in =
             association.volatile_write_cache && !self.config.shared_write_cache && io.op.is_mutating() && !io.fua;
         request.unflushed_in = unflushed_in.then_some(path.per_disk[io.disk.index()].cache_period);
-        request.avoid = None;
         request.recalled = false;
         request.may_hedge = self.hedges.bound(now, &io);
         path.by_class[class].take(io.bytes);

@@ -144,7 +144,7 @@ impl Group {
         let path = &self.paths[id.index()];
         let io = &request.io;
         let standing = path.standing(now, io.disk);
-        let delayed = request.delay_on(now, id);
+        let delayed = request.known().delay_on(now, id);
         let why_not = match standing {
             _ if is_next => None,
             Standing::Down => Some(WhyNot::Down),
@@ -153,7 +153,7 @@ impl Group {
             Standing::Draining => Some(WhyNot::Draining),
             _ if delayed.is_some() => delayed.map(|until| WhyNot::ControllerDelay { ends_in: until - now }),
             Standing::Suspect(_) if opinion.is_none() => Some(WhyNot::Suspect),
-            Standing::Usable(_) if opinion.is_none() && request.avoid == Some(id) => Some(WhyNot::Avoided),
+            Standing::Usable(_) if opinion.is_none() && request.known().avoid == Some(id) => Some(WhyNot::Avoided),
             Standing::Usable(AnaState::NonOptimized) if opinion.is_none() => Some(WhyNot::NonOptimized),
             _ if !path.has_room(self.config.window, io.bytes) => Some(WhyNot::WindowFull),
             _ if reserved_paths & id.bit() != 0 => Some(WhyNot::RoomReserved),

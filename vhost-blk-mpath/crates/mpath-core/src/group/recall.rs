@@ -23,7 +23,7 @@ impl Group {
         // Without another usable path no recall is due. When a path becomes usable, the group looks again.
         let elsewhere = self.disks[request.io.disk.index()].usable & !id.bit() != 0;
         if request.io.op == Op::Read && elsewhere {
-            let read = Read { issued_at: now, bytes: request.io.bytes, recalls: request.recalls };
+            let read = Read { issued_at: now, bytes: request.io.bytes, recalls: request.known().recalls };
             let at = self.paths[id.index()].read_deadlines.earliest(read);
             self.recall_by(at);
         }
@@ -89,7 +89,7 @@ impl Group {
         }
         let disk = &self.disks[request.io.disk.index()];
         let bypassed = disk.bypassed & id.bit() != 0;
-        let by_silence = if bypassed { path.watch.recall_at(request.recalls, &self.attention) } else { None };
+        let by_silence = if bypassed { path.watch.recall_at(request.known().recalls, &self.attention) } else { None };
         // An answer that an injection delays has arrived, so it does not age. A stalled answer does.
         let stalled = |path: &crate::path::Path| path.injections.as_ref().is_some_and(|held| held.is_stalled(tag));
         let ages = request.io.op == Op::Read && (request.state != State::Answered || stalled(path));
@@ -97,7 +97,7 @@ impl Group {
         if !ages || elsewhere == 0 {
             return by_silence;
         }
-        let &Request { io, issued_at, recalls, .. } = request;
+        let (&Request { io, issued_at, .. }, recalls) = (request, request.known().recalls);
         let (read, patient) = (Read { issued_at, bytes: io.bytes, recalls }, self.late_answers.is_overdrawn());
         let mut by_age = path.read_deadlines.due_at(now, read, &self.attention, patient);
         let waited = self.attention.between(issued_at, now);
