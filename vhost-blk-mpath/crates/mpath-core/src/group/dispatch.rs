@@ -7,10 +7,10 @@ use std::time::Instant;
 use super::{Group, GroupDisk, earlier};
 use crate::failovers::Failover;
 use crate::path::Standing;
-use crate::policy::{Candidate, Choice, Oldest, Query};
+use crate::policy::{Candidate, Choice, Query};
 use crate::requests::{Request, State};
 use crate::scheduler::Place;
-use crate::{Action, AnaState, DiskId, OpClass, PathId, Tag};
+use crate::{Action, AnaState, DiskId, PathId, Tag};
 
 /// The question about a request that its policy is asked, while `queued` requests wait for a path.
 pub(super) fn query(now: Instant, request: &Request, queued: usize) -> Query {
@@ -135,7 +135,7 @@ impl Group {
                 }
                 Choice::Wait { again } => {
                     self.select_again_at = earlier(self.select_again_at, again);
-                    reserved_paths |= without_room(&self.candidates);
+                    reserved_paths |= choices & !self.candidates[class.index()].with_room();
                     if self.policies.treats_flows_alike(class) {
                         waiting_for[class.index()] = choices;
                     }
@@ -177,81 +177,32 @@ impl Group {
         sets.into_iter().find(|paths| *paths != 0).unwrap_or(0)
     }
 
-    /// Adds the candidates for a request among `choices`, in the order of their ids. Returns whether one of them has room
-    /// for it.
-    pub(super) fn offer(
-        &self,
-        request: &Request,
-        choices: u64,
-        reserved_paths: u64,
-        mut add: impl FnMut(Candidate),
-    ) -> bool {
-        let (bytes, class) = (request.io.bytes, request.io.op.class());
-        let mut left = choices;
-        let mut room = false;
-        while left != 0 {
-            let id = PathId(left.trailing_zeros() as u16);
-            left &= left - 1;
-            let path = &self.paths[id.index()];
-            let has_room = reserved_paths & id.bit() == 0 && path.has_room(self.config.window, bytes);
-            room |= has_room;
-            add(self.candidate(id, class, has_room));
-        }
-        room
-    }
-
     fn select_path(&mut self, now: Instant, tag: Tag, choices: u64, reserved_paths: u64) -> Choice {
-        let mut candidates = std::mem::take(&mut self.candidates);
-        candidates.clear();
-        let has_room = self.offer(&self.requests[tag], choices, reserved_paths, |candidate| candidates.push(candidate));
-        self.candidates = candidates;
-        if !has_room {
+        let request = &self.requests[tag];
+        let (class, bytes) = (request.io.op.class(), request.io.bytes);
+        self.update_candidates(class, bytes, choices, reserved_paths);
+        let candidates = &self.candidates[class.index()];
+        #[cfg(debug_assertions)]
+        {
+            let mut fresh = Vec::new();
+            self.offer(&self.requests[tag], choices, reserved_paths, |candidate| fresh.push(candidate));
+            assert_eq!(candidates.list(), fresh, "every change of a path was noted");
+        }
+        if candidates.with_room() == 0 {
             return Choice::Wait { again: None };
         }
         let query = query(now, &self.requests[tag], self.scheduler.ready());
-        let choice = self.policies.of(query.class).select(&query, &self.candidates);
+        let choice = self.policies.of(class).select(&query, candidates.list());
         match choice {
-            Choice::Path(path) => assert!(
-                self.candidates.iter().any(|c| c.path == path && c.has_room),
-                "a policy chooses a candidate with room"
-            ),
-            Choice::Wait { .. } => {
-                let will_change = |c: &Candidate| !c.has_room || c.in_flight > 0;
-                assert!(
-                    self.candidates.iter().any(will_change),
-                    "a policy waits only for a path without room or with requests in flight"
-                );
+            Choice::Path(path) => {
+                assert!(candidates.with_room() & path.bit() != 0, "a policy chooses a candidate with room");
             }
+            Choice::Wait { .. } => assert!(
+                choices & !candidates.with_room() != 0 || candidates.list().iter().any(|c| c.in_flight > 0),
+                "a policy waits only for a path without room or with requests in flight"
+            ),
         }
         choice
-    }
-
-    /// A path as policies see it. A request counts as lost if the path has answered a request of the class that was bound
-    /// at least the suspect timeout later. Lost requests are left out, or they would fill the window for good.
-    fn candidate(&self, id: PathId, class: OpClass, has_room: bool) -> Candidate {
-        let path = &self.paths[id.index()];
-        let mut candidate = Candidate {
-            path: id,
-            has_room,
-            in_flight: path.usage.ios + path.watch.abandoned(),
-            in_flight_bytes: path.usage.bytes,
-            of_class: path.by_class[class.index()],
-            numa_distance: path.config.numa_distance,
-            oldest: None,
-        };
-        let mut next = path.in_flight[class.index()].oldest();
-        while let Some(tag) = next {
-            let Request { bound_at, io, .. } = self.requests[tag];
-            if path.answered_to[class.index()] < Some(bound_at + self.config.suspect_timeout) {
-                candidate.oldest = Some(Oldest { bound_at, bytes: io.bytes });
-                break;
-            }
-            candidate.in_flight -= 1;
-            candidate.in_flight_bytes -= u64::from(io.bytes);
-            candidate.of_class.give_back(io.bytes);
-            next = self.requests[tag].newer();
-        }
-        candidate
     }
 
     /// Binds a request to a path. Returns the action, unless the path's injection keeps the request.
@@ -263,7 +214,7 @@ impl Group {
             }
         }
         let path = &mut self.paths[id.index()];
-        let association = path.association.expect("an eligible path is live");
+        let association = path.association.as_ref().expect("an eligible path is live");
         let request = &mut self.requests[tag];
         let io = request.io;
         let class = io.op.class().index();
@@ -319,11 +270,12 @@ impl Group {
         self.note_room(id);
     }
 
-    /// Updates `with_room` after a change of a path.
+    /// Takes note of a change of what a path holds, or of what it can take.
     #[inline]
     pub(super) fn note_room(&mut self, id: PathId) {
         let has_room = self.paths[id.index()].has_room(self.config.window, 0);
         self.with_room = self.with_room & !id.bit() | if has_room { id.bit() } else { 0 };
+        self.candidates.iter_mut().for_each(|of| of.changed(id));
     }
 
     /// Releases a request from its path: it was answered, or was never sent.

@@ -160,7 +160,7 @@ impl Group {
         outcome: Outcome,
     ) -> Option<Outcome> {
         let path = &mut self.paths[id.index()];
-        let (Some(injections), Some(live)) = (&mut path.injections, path.association) else {
+        let (Some(injections), Some(live)) = (&mut path.injections, &path.association) else {
             return Some(outcome);
         };
         let request = &self.requests[tag];

@@ -4,6 +4,7 @@
 //!
 //! * `mod`: configuration, small events, time.
 //! * [`dispatch`]: which request gets which path, and when.
+//! * [`candidates`]: what policies see of the paths.
 //! * [`completion`]: what follows from the outcome of an attempt.
 //! * [`paths`]: paths that come and go, and fences.
 //! * [`injection`]: injections, and the requests and answers that they keep.
@@ -18,6 +19,7 @@
 //! * [`explain`]: what happens next, and why.
 //! * [`slow`]: the slowest requests of the last minutes.
 
+mod candidates;
 mod completion;
 mod daemon_flush;
 mod dispatch;
@@ -43,7 +45,7 @@ use crate::host_time::HostTime;
 use crate::late_answers::LateAnswers;
 use crate::oldest_request::PublishedRequest;
 use crate::path::Path;
-use crate::policy::{ActivePolicies, Candidate};
+use crate::policy::ActivePolicies;
 use crate::requests::{Requests, State};
 use crate::scheduler::Scheduler;
 use crate::slow_requests::SlowRequests;
@@ -53,6 +55,7 @@ use crate::{
     Action, ClassPolicies, DiskId, FailedRequest, FailoverTimes, FenceWaits, FlowId, GuestErrors, Io, IoError,
     MAX_DISKS, Op, Outcome, PathId, PolicyKind, SchedulerKind, SchedulerSpec, SharedDisk, Tag, UnflushedPaths, Window,
 };
+use candidates::Candidates;
 use flush::FlushJobs;
 use hedge::Hedges;
 pub use hedge::Hedging;
@@ -172,8 +175,8 @@ pub struct Group {
     select_again_at: Option<Instant>,
     /// Paths, as a set, that have no room for an earlier request. Later requests may not take the room there.
     reserved_paths: u64,
-    /// Scratch space of `dispatch`.
-    candidates: Vec<Candidate>,
+    /// By class.
+    candidates: [Candidates; 3],
 }
 
 /// The earlier of two times, if there is one.
@@ -268,7 +271,7 @@ impl Group {
             paths_expected: true,
             select_again_at: None,
             reserved_paths: 0,
-            candidates: Vec::new(),
+            candidates: Default::default(),
         }
     }
 

@@ -11,7 +11,7 @@ use std::time::Instant;
 use super::{Group, earlier};
 use crate::overdue_reads::{Read, size};
 use crate::requests::{Request, State};
-use crate::silence::COMPARE_EVERY;
+use crate::silence::{COMPARE_EVERY, FLOOR};
 use crate::{Action, Op, OpClass, PathId, Tag};
 
 impl Group {
@@ -22,7 +22,9 @@ impl Group {
         request.issued_at = now;
         // Without another usable path no recall is due. When a path becomes usable, the group looks again.
         let elsewhere = self.disks[request.io.disk.index()].usable & !id.bit() != 0;
-        if request.io.op == Op::Read && elsewhere {
+        // No read is overdue before this.
+        let soonest = now + FLOOR.min(self.config.suspect_timeout);
+        if request.io.op == Op::Read && elsewhere && self.recall_at.is_none_or(|at| at > soonest) {
             let read = Read { issued_at: now, bytes: request.io.bytes, recalls: request.known().recalls };
             let at = self.paths[id.index()].read_deadlines.earliest(read);
             self.recall_by(at);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::Group;
 use crate::overdue_reads::size;
-use crate::silence::LastLatency;
+use crate::silence::{FLOOR, LastLatency};
 use crate::{DiskId, Epoch, OpClass, Outcome, PathId, Stall, Waking};
 
 impl Group {
@@ -60,7 +60,7 @@ impl Group {
         let path = &mut self.paths[id.index()];
         path.issued(now, self.config.io_timeout);
         if path.watch.issued(now) {
-            self.watch_changed(now, id);
+            self.silence_begins(now, id);
         }
     }
 
@@ -75,7 +75,7 @@ impl Group {
         request: Option<(OpClass, Instant, u32)>,
     ) {
         let path = &mut self.paths[id.index()];
-        if path.association.is_none_or(|live| live.epoch != epoch) {
+        if path.association.as_ref().is_none_or(|live| live.epoch != epoch) {
             return;
         }
         match outcome {
@@ -87,22 +87,45 @@ impl Group {
             Outcome::Success | Outcome::PathError | Outcome::Retry { .. } | Outcome::Failed(_) => {
                 path.watch.answered(now, &self.attention);
                 self.late_answers.answered();
-                let Some((class, issued_at, bytes)) = request else { return self.watch_changed(now, id) };
-                if class != OpClass::Read {
-                    let latency = self.attention.between(issued_at, now);
-                    path.last[class.index()] = Some(LastLatency { answered_at: now, latency });
-                } else if path.read_deadlines.answered(now, issued_at, bytes, &self.attention) {
-                    self.recall_by(now);
+                match request {
+                    Some((OpClass::Read, issued_at, bytes)) => {
+                        if path.read_deadlines.answered(now, issued_at, bytes, &self.attention) {
+                            self.recall_by(now);
+                        }
+                    }
+                    Some((class, issued_at, _)) => {
+                        let latency = self.attention.between(issued_at, now);
+                        path.last[class.index()] = Some(LastLatency { answered_at: now, latency });
+                    }
+                    None => {}
                 }
+                return self.silence_begins(now, id);
             }
         }
         self.watch_changed(now, id);
     }
 
+    /// Takes note that the path was heard of now, or owes an answer from now on.
+    #[inline]
+    fn silence_begins(&mut self, now: Instant, id: PathId) {
+        // No deadline ends before this.
+        let soonest = now + FLOOR.min(self.config.suspect_timeout);
+        if self.watch_at.is_some_and(|at| at <= soonest) && self.suspects & id.bit() == 0 {
+            self.paths[id.index()].clear_expiry_if_idle();
+        } else {
+            self.silence_changed(now, id);
+        }
+    }
+
+    /// Takes note of a change of what the path owes.
     pub(super) fn watch_changed(&mut self, now: Instant, id: PathId) {
+        self.update_slots(id);
+        self.silence_changed(now, id);
+    }
+
+    fn silence_changed(&mut self, now: Instant, id: PathId) {
         let path = &mut self.paths[id.index()];
         path.clear_expiry_if_idle();
-        path.update_slots(self.config.window);
         let watch = &mut path.watch;
         if let Some(due) = watch.due(&self.attention) {
             self.watch_at = Some(self.watch_at.map_or(due, |at| at.min(due)));
@@ -111,7 +134,6 @@ impl Group {
             self.late_answers.late(watch.take_false_alarm().into());
             self.refresh_eligible(now);
         }
-        self.note_room(id);
     }
 
     /// When to compare the next silent path with others if nothing happens before.

@@ -51,7 +51,7 @@ struct PolicyInfo {
 }
 
 /// A path that a policy may choose or wait for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Candidate {
     pub(crate) path: PathId,
     /// The request fits into the path's window now.

@@ -19,6 +19,7 @@
 //!   may still carry all that the guest sends, with queued requests. A lower latency with fewer requests tells the
 //!   two cases apart.
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use super::latency::{LatencyFilter, Mean};
@@ -93,6 +94,25 @@ pub(super) struct Estimator {
     last_cut_at: Option<Instant>,
     /// The estimates: delay in s, rate in bytes per second. `None`: unknown.
     known: Option<(f64, f64)>,
+    window: LastWindow,
+}
+
+/// The last window that was asked for, and the mean size of requests then. Not a number: the estimate has changed since.
+#[derive(Clone, Copy)]
+struct LastWindow {
+    bytes: f64,
+    unit: f64,
+}
+
+impl LastWindow {
+    const NONE: Self = Self { bytes: 0.0, unit: f64::NAN };
+}
+
+/// Empty: the window follows from the estimate.
+impl fmt::Debug for LastWindow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LastWindow").finish_non_exhaustive()
+    }
 }
 
 impl Default for Estimator {
@@ -106,6 +126,7 @@ impl Default for Estimator {
             since: None,
             last_cut_at: None,
             known: None,
+            window: LastWindow::NONE,
         }
     }
 }
@@ -159,6 +180,20 @@ impl Estimator {
     /// The latency, in s, of a request of the mean size that is alone on the path.
     pub(super) fn path_latency(&self) -> Option<f64> {
         self.known.map(|(delay, rate)| delay + self.size() / rate)
+    }
+
+    /// The same as [`Estimator::window`], remembered until the estimate or the mean size changes.
+    #[inline]
+    pub(super) fn window_now(&mut self, cruise_gain: f64, unit: f64) -> f64 {
+        if self.window.unit.to_bits() != unit.to_bits() {
+            self.window = LastWindow { bytes: self.window(cruise_gain, unit), unit };
+        }
+        self.window.bytes
+    }
+
+    /// Takes note of another gain for [`Estimator::window_now`].
+    pub(super) fn gain_changed(&mut self) {
+        self.window = LastWindow::NONE;
     }
 
     /// The bytes that may be in flight, without the oldest request.
@@ -218,15 +253,17 @@ impl Estimator {
                 return true;
             }
         }
-        let (rate, path_latency) = (self.rate(), self.path_latency());
-        // A bucket lasts for the estimated latency, which may be far too long.
-        if self.latency.answered(now, latency, bytes, rate, || period(path_latency).mul_f64(MEMORY)) {
+        if self.latency.answered(now, latency, bytes) {
+            let memory = period(self.path_latency()).mul_f64(MEMORY);
+            self.latency.end_slot(now, self.rate(), memory);
             self.estimate();
         }
         self.cut_answered(now, bound_at, latency, bytes);
         let searching = matches!(self.phase, Phase::Search { .. });
-        let path_latency = self.path_latency().unwrap_or(latency);
-        let delivered = self.rate.answered(now, bytes, latency, path_latency, searching);
+        // A bucket lasts for the estimated latency, which may be far too long.
+        let may_end = self.rate.answered(now, bytes, latency, searching);
+        let path_latency = || self.path_latency().unwrap_or(latency);
+        let delivered = may_end.then(path_latency).and_then(|latency| self.rate.end_bucket(now, latency, searching));
         let changed = delivered.is_some_and(|delivered| self.bucket(now, delivered, cruise_gain));
         if delivered.is_some() || self.known.is_none_or(|_| self.latency.is_young()) {
             self.estimate();
@@ -308,6 +345,7 @@ impl Estimator {
     }
 
     fn estimate(&mut self) {
+        self.window = LastWindow::NONE;
         let rate = self.rate();
         self.known = self.latency.best(rate).map(|mean| {
             // A path that carries one request in this time has at least this rate, however seldom the guest asks.

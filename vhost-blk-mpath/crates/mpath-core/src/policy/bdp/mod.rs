@@ -35,7 +35,7 @@ use self::estimator::Estimator;
 use self::latency::Mean;
 use self::probes::{Budget, Probes, REST, size_of_probe};
 use self::sizes::Sizes;
-use self::slowdown::is_late;
+use self::slowdown::{NEVER_LATE, is_late};
 use self::trials::Trials;
 use super::{
     AttemptEnd, Candidate, Choice, CompletedAttempt, Opinion, Param, Policy, PolicyInfo, PolicySpec, ProbeResult, Query,
@@ -137,10 +137,12 @@ impl PathState {
     /// The estimate as of now: the silence of a path with requests in flight may exceed the estimate.
     fn estimate_now(&self, query: &Query, candidate: &Candidate) -> Option<EstimateNow> {
         let (delay, rate) = self.estimate(query.class)?;
-        let silence = candidate.oldest.map_or(0.0, |oldest| {
-            let since = self.answered_at[query.class.index()].max(Some(oldest.bound_at));
-            since.filter(|since| *since < query.now).map_or(0.0, |since| (query.now - since).as_secs_f64())
-        });
+        let answered_at = self.answered_at[query.class.index()];
+        let since = candidate.oldest.map(|oldest| answered_at.map_or(oldest.bound_at, |at| at.max(oldest.bound_at)));
+        let Some(since) = since.filter(|since| query.now > *since + NEVER_LATE) else {
+            return Some(EstimateNow { delay, rate, is_silent: false });
+        };
+        let silence = (query.now - since).as_secs_f64();
         let is_silent = is_late(silence, delay + in_flight(candidate.of_class) / rate);
         Some(EstimateNow { delay: if is_silent { silence } else { delay }, rate, is_silent })
     }
@@ -260,16 +262,16 @@ impl Bdp {
         (self.paths[path.index()].classes[class.index()].window(self.params.gain, unit) + unit) as u64
     }
 
-    fn view(&self, query: &Query, candidate: &Candidate) -> View {
+    /// A candidate with this window.
+    #[inline]
+    fn view(&self, query: &Query, candidate: &Candidate, window: f64) -> View {
         let state = &self.paths[candidate.path.index()];
-        let own = &state.classes[query.class.index()];
         let in_flight = in_flight(candidate.of_class);
         let size = size_of(query.bytes);
-        let unit = self.unit(query.class);
         let room = match candidate.oldest {
             _ if !candidate.has_room => 0.0,
             None => f64::INFINITY,
-            Some(oldest) => own.window(self.params.gain, unit) - (in_flight - size_of(oldest.bytes)),
+            Some(oldest) => window - (in_flight - size_of(oldest.bytes)),
         };
         let EstimateNow { delay, rate, is_silent } =
             state.estimate_now(query, candidate).unwrap_or(EstimateNow::UNKNOWN);
@@ -304,15 +306,21 @@ impl Policy for Bdp {
     fn select(&mut self, query: &Query, candidates: &[Candidate]) -> Choice {
         self.decide(query, candidates);
         let class = query.class.index();
-        let mut views = std::mem::take(&mut self.views);
-        views.clear();
-        let waiting = waiting(query, candidates);
-        let admitted = candidates.iter().filter(|candidate| self.admission[class].admits(candidate.path, waiting));
-        views.extend(admitted.map(|candidate| self.view(query, candidate)).filter(|view| view.room > 0.0));
-        let most = views.iter().map(|view| view.useful).fold(0.0, f64::max);
-        let useful = views.iter().filter(|view| view.useful >= USEFUL * most);
+        let (unit, gain) = (self.unit(query.class), self.params.gain);
+        let admitted = self.admission[class].admitted(|| waiting(query, candidates));
+        self.views.clear();
+        for candidate in candidates.iter().filter(|candidate| candidate.has_room) {
+            if admitted & candidate.path.bit() != 0 {
+                let window = self.paths[candidate.path.index()].classes[class].window_now(gain, unit);
+                let view = self.view(query, candidate, window);
+                if view.room > 0.0 {
+                    self.views.push(view);
+                }
+            }
+        }
+        let most = self.views.iter().map(|view| view.useful).fold(0.0, f64::max);
+        let useful = self.views.iter().filter(|view| view.useful >= USEFUL * most);
         let chosen = useful.min_by(|a, b| a.answered_in_s.total_cmp(&b.answered_in_s)).copied();
-        self.views = views;
         let Some(view) = chosen else {
             return Choice::Wait { again: Some(query.now + LOOK_AGAIN) };
         };
@@ -328,12 +336,13 @@ impl Policy for Bdp {
 
     fn opinions(&mut self, query: &Query, candidates: &[Candidate]) -> Vec<Opinion> {
         self.decide(query, candidates);
-        let (class, waiting) = (query.class.index(), waiting(query, candidates));
+        let (class, unit) = (query.class.index(), self.unit(query.class));
+        let admitted = self.admission[class].admitted(|| waiting(query, candidates));
         let duration = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
         let opinion = |candidate: &Candidate| {
             let state = &self.paths[candidate.path.index()];
-            let view = self.view(query, candidate);
-            if !self.admission[class].admits(candidate.path, waiting) {
+            let view = self.view(query, candidate, state.classes[class].window(self.params.gain, unit));
+            if admitted & candidate.path.bit() == 0 {
                 let known = state.estimate_now(query, candidate);
                 let latency = known.map(|now| duration(now.delay + size_of(query.bytes) / now.rate));
                 return Opinion::NotAdmitted { latency };
@@ -391,6 +400,7 @@ impl Policy for Bdp {
 
     fn configure(&mut self, spec: &PolicySpec) {
         self.params = Params::new(spec);
+        self.paths.iter_mut().flat_map(|path| &mut path.classes).for_each(Estimator::gain_changed);
         self.admission.iter_mut().for_each(Admission::invalidate);
     }
 

@@ -1,11 +1,15 @@
 //! Detection of slowdowns: a path is slower than its estimate allows.
 
+use std::time::Duration;
+
 /// A count and a factor. A slowdown is this many latencies in a row above this many times the expectation plus `SLACK`.
 /// `VERY_LATE` needs fewer latencies, which are farther above the expectation.
 const LATE: (u32, f64) = (8, 2.5);
 const VERY_LATE: (u32, f64) = (3, 8.0);
 /// In seconds.
 const SLACK: f64 = 100e-6;
+/// A silence of no more than the slack is never late.
+pub(super) const NEVER_LATE: Duration = Duration::from_micros(100);
 /// A slowdown is also this many bucket means in a row above this many times the expectation plus `BUCKET_SLACK`.
 const BUCKETS: (u32, f64) = (2, 1.5);
 /// In seconds.
