@@ -1,10 +1,13 @@
 //! The candidates for requests of each class, kept from one request to the next: only changed paths are looked at again.
 
 use std::fmt;
+use std::time::Duration;
 
-use super::Group;
+use super::{Group, paths_of};
+use crate::path::Path;
 use crate::policy::{Candidate, Oldest};
-use crate::requests::Request;
+use crate::requests::{Request, Requests};
+use crate::window::Usage;
 use crate::{OpClass, PathId};
 
 /// The candidates for requests of one class.
@@ -49,28 +52,26 @@ impl Candidates {
 impl Group {
     /// Brings the candidates for a request of this class and size among `choices` up to date.
     pub(super) fn update_candidates(&mut self, class: OpClass, bytes: u32, choices: u64, reserved_paths: u64) {
-        let mut of = std::mem::take(&mut self.candidates[class.index()]);
-        let mut changed = of.stale & choices;
+        let Self { candidates, paths, requests, config, .. } = self;
+        let of = &mut candidates[class.index()];
+        let stale = if of.choices == choices { of.stale & choices } else { choices };
+        let changed = if of.request == (bytes, reserved_paths) { stale } else { choices };
         if of.choices != choices {
             of.list.clear();
-            of.list.extend(super::paths_of(choices).map(|id| self.candidate(id, class, false)));
-            changed = choices;
-        } else if of.request != (bytes, reserved_paths) {
-            changed = choices;
+            of.list.extend(paths_of(choices).map(Candidate::unknown));
+            (of.choices, of.with_room) = (choices, 0);
         }
-        for id in super::paths_of(changed) {
-            let at = (choices & (id.bit() - 1)).count_ones() as usize;
-            let has_room = reserved_paths & id.bit() == 0 && self.paths[id.index()].has_room(self.config.window, bytes);
-            if of.stale & id.bit() != 0 {
-                of.list[at] = self.candidate(id, class, has_room);
-            } else {
-                of.list[at].has_room = has_room;
+        for id in paths_of(changed) {
+            let bit = id.bit();
+            let (at, path) = ((choices & (bit - 1)).count_ones() as usize, &paths[id.index()]);
+            let candidate = &mut of.list[at];
+            if stale & bit != 0 {
+                candidate.update(path, class, requests, config.suspect_timeout);
             }
-            of.with_room = of.with_room & !id.bit() | if has_room { id.bit() } else { 0 };
+            candidate.has_room = reserved_paths & bit == 0 && path.has_room(config.window, bytes);
+            of.with_room = if candidate.has_room { of.with_room | bit } else { of.with_room & !bit };
         }
-        (of.choices, of.request, of.stale) = (choices, (bytes, reserved_paths), of.stale & !choices);
-        of.with_room &= choices;
-        self.candidates[class.index()] = of;
+        (of.request, of.stale) = ((bytes, reserved_paths), of.stale & !choices);
     }
 
     /// Adds the candidates for a request among `choices`, in the order of their ids. Returns whether one of them has room
@@ -84,40 +85,46 @@ impl Group {
     ) -> bool {
         let (bytes, class) = (request.io.bytes, request.io.op.class());
         let mut room = false;
-        for id in super::paths_of(choices) {
-            let has_room = reserved_paths & id.bit() == 0 && self.paths[id.index()].has_room(self.config.window, bytes);
-            room |= has_room;
-            add(self.candidate(id, class, has_room));
+        for id in paths_of(choices) {
+            let (path, mut candidate) = (&self.paths[id.index()], Candidate::unknown(id));
+            candidate.update(path, class, &self.requests, self.config.suspect_timeout);
+            candidate.has_room = reserved_paths & id.bit() == 0 && path.has_room(self.config.window, bytes);
+            room |= candidate.has_room;
+            add(candidate);
         }
         room
     }
+}
 
-    /// A path as policies see it. A request counts as lost if the path has answered a request of the class that was bound
+impl Candidate {
+    /// A path that was not looked at yet.
+    fn unknown(path: PathId) -> Self {
+        let (of_class, numa_distance) = (Usage::default(), 0);
+        Self { path, has_room: false, in_flight: 0, in_flight_bytes: 0, of_class, numa_distance, oldest: None }
+    }
+
+    /// Looks at the path again. A request counts as lost if the path has answered a request of the class that was bound
     /// at least the suspect timeout later. Lost requests are left out, or they would fill the window for good.
-    fn candidate(&self, id: PathId, class: OpClass, has_room: bool) -> Candidate {
-        let path = &self.paths[id.index()];
-        let mut candidate = Candidate {
-            path: id,
-            has_room,
-            in_flight: path.usage.ios + path.watch.abandoned(),
-            in_flight_bytes: path.usage.bytes,
-            of_class: path.by_class[class.index()],
-            numa_distance: path.config.numa_distance,
-            oldest: None,
-        };
-        let mut next = path.in_flight[class.index()].oldest();
+    #[inline]
+    fn update(&mut self, path: &Path, class: OpClass, requests: &Requests, suspect_timeout: Duration) {
+        let (class, answered_to) = (class.index(), path.answered_to[class.index()]);
+        self.in_flight = path.usage.ios + path.watch.abandoned();
+        self.in_flight_bytes = path.usage.bytes;
+        self.of_class = path.by_class[class];
+        self.numa_distance = path.config.numa_distance;
+        self.oldest = None;
+        let mut next = path.in_flight[class].oldest();
         while let Some(tag) = next {
-            let request = &self.requests[tag];
+            let request = &requests[tag];
             let (bound_at, bytes) = (request.bound_at, request.io.bytes);
-            if path.answered_to[class.index()] < Some(bound_at + self.config.suspect_timeout) {
-                candidate.oldest = Some(Oldest { bound_at, bytes });
+            if answered_to < Some(bound_at + suspect_timeout) {
+                self.oldest = Some(Oldest { bound_at, bytes });
                 break;
             }
-            candidate.in_flight -= 1;
-            candidate.in_flight_bytes -= u64::from(bytes);
-            candidate.of_class.give_back(bytes);
+            self.in_flight -= 1;
+            self.in_flight_bytes -= u64::from(bytes);
+            self.of_class.give_back(bytes);
             next = request.newer();
         }
-        candidate
     }
 }

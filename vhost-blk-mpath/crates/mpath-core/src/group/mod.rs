@@ -317,9 +317,8 @@ impl Group {
 
     /// The next end of a hedge, or of a request. A hedge ends before its request.
     fn poll_finished(&mut self, now: Instant) -> Option<Action> {
-        let hedge = self.poll_hedge_end();
-        if hedge.is_some() {
-            return hedge;
+        if let Some(hedge) = self.poll_hedge_end() {
+            return Some(hedge);
         }
         let (tag, result) = self.finished.pop_front()?;
         let request = &mut self.requests[tag];
@@ -377,7 +376,20 @@ impl Group {
     }
 
     /// Handles what is due. [`Group::poll_action`] does so too.
+    #[inline]
     pub fn handle_timeout(&mut self, now: Instant) {
+        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        if is_due(self.timers.next())
+            || is_due(self.watch_at)
+            || is_due(self.rest_ends_at)
+            || self.scheduler.throttles()
+            || self.without_path > 0
+        {
+            self.handle_due(now);
+        }
+    }
+
+    fn handle_due(&mut self, now: Instant) {
         while let Some(due) = self.timers.pop_due(now) {
             match due {
                 Due::Inject(path, tag, outcome) => self.released.push_back((path, tag, outcome)),

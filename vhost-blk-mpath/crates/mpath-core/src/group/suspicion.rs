@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::Group;
 use crate::overdue_reads::size;
-use crate::silence::{FLOOR, LastLatency};
+use crate::silence::LastLatency;
 use crate::{DiskId, Epoch, OpClass, Outcome, PathId, Stall, Waking};
 
 impl Group {
@@ -108,11 +108,14 @@ impl Group {
     /// Takes note that the path was heard of now, or owes an answer from now on.
     #[inline]
     fn silence_begins(&mut self, now: Instant, id: PathId) {
-        // No deadline ends before this.
-        let soonest = now + FLOOR.min(self.config.suspect_timeout);
-        if self.watch_at.is_some_and(|at| at <= soonest) && self.suspects & id.bit() == 0 {
-            self.paths[id.index()].clear_expiry_if_idle();
+        let path = &mut self.paths[id.index()];
+        if path.watch.owes() {
+            let due = now + path.watch.deadline();
+            self.watch_at = Some(self.watch_at.map_or(due, |at| at.min(due)));
         } else {
+            path.clear_expiry_if_idle();
+        }
+        if self.suspects & id.bit() != 0 {
             self.silence_changed(now, id);
         }
     }

@@ -336,11 +336,14 @@ impl Scheduler {
         self.disks.iter().filter_map(ScheduledDisk::throttled_until).min()
     }
 
+    /// Whether limits throttle a disk.
+    #[inline]
+    pub(crate) fn throttles(&self) -> bool {
+        self.throttled > 0
+    }
+
     /// Ends the throttling of disks that is due.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
-        if self.throttled == 0 {
-            return;
-        }
         for id in (0..self.disks.len() as u16).map(DiskId) {
             if self.change(id, |disk| disk.end_throttling(now)) {
                 self.update_turn_of_disk(id);

@@ -164,17 +164,26 @@ impl EstimateNow {
     const UNKNOWN: Self = Self { delay: 0.0, rate: f64::INFINITY, is_silent: false };
 }
 
-/// A candidate with its room and its expected times.
+/// A candidate's room and its expected times.
 #[derive(Clone, Copy, Debug)]
 struct View {
-    path: PathId,
-    in_flight: f64,
     /// Bytes that it has room for; none if at most zero.
     room: f64,
     /// Bytes per second for one more request.
     useful: f64,
     /// When one more request would be answered, s from now.
     answered_in_s: f64,
+}
+
+/// A candidate that may be chosen.
+#[derive(Clone, Copy, Debug)]
+struct Contender {
+    /// Its place among the candidates.
+    at: usize,
+    useful: f64,
+    answered_in_s: f64,
+    /// The request fills its window.
+    fills: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -188,7 +197,7 @@ pub(super) struct Bdp {
     probe_at: Option<Instant>,
     probed: u64,
     offers: Vec<Offer>,
-    views: Vec<View>,
+    contenders: Vec<Contender>,
 }
 
 impl Bdp {
@@ -202,16 +211,21 @@ impl Bdp {
             probe_at: None,
             probed: 0,
             offers: Vec::new(),
-            views: Vec::new(),
+            contenders: Vec::new(),
         }
     }
 
+    #[inline]
+    fn decide_if_due(&mut self, query: &Query, candidates: &[Candidate]) {
+        let paths = candidates.iter().fold(0, |set, candidate| set | candidate.path.bit());
+        if self.admission[query.class.index()].is_due(query.now, paths) {
+            self.decide(query, candidates);
+        }
+    }
+
+    #[cold]
     fn decide(&mut self, query: &Query, candidates: &[Candidate]) {
         let class = query.class.index();
-        let paths = candidates.iter().fold(0, |set, candidate| set | candidate.path.bit());
-        if !self.admission[class].is_due(query.now, paths) {
-            return;
-        }
         for candidate in candidates {
             self.paths[candidate.path.index()].forget_old_evidence(query.now, query.class);
         }
@@ -280,13 +294,7 @@ impl Bdp {
         let room = if candidate.has_room && is_silent && rested() { room.max(size) } else { room };
         // Before the first rate is known, requests in flight still distinguish the paths.
         let rate = if rate.is_finite() { rate } else { 8.0 * size / delay.max(1e-6) };
-        View {
-            path: candidate.path,
-            in_flight,
-            room,
-            useful: size.min(room) / (delay + size / rate),
-            answered_in_s: delay + (in_flight + size) / rate,
-        }
+        View { room, useful: size.min(room) / (delay + size / rate), answered_in_s: delay + (in_flight + size) / rate }
     }
 
     /// Has the other paths probed soon and the admission decided again: if one path has changed, the others may have
@@ -304,38 +312,41 @@ impl Bdp {
 
 impl Policy for Bdp {
     fn select(&mut self, query: &Query, candidates: &[Candidate]) -> Choice {
-        self.decide(query, candidates);
+        self.decide_if_due(query, candidates);
         let class = query.class.index();
         let (unit, gain) = (self.unit(query.class), self.params.gain);
         let admitted = self.admission[class].admitted(|| waiting(query, candidates));
-        self.views.clear();
-        for candidate in candidates.iter().filter(|candidate| candidate.has_room) {
-            if admitted & candidate.path.bit() != 0 {
+        let bytes = size_of(query.bytes);
+        let mut most: f64 = 0.0;
+        self.contenders.clear();
+        for (at, candidate) in candidates.iter().enumerate() {
+            if candidate.has_room && admitted & candidate.path.bit() != 0 {
                 let window = self.paths[candidate.path.index()].classes[class].window_now(gain, unit);
-                let view = self.view(query, candidate, window);
-                if view.room > 0.0 {
-                    self.views.push(view);
+                let View { room, useful, answered_in_s } = self.view(query, candidate, window);
+                if room > 0.0 {
+                    // The first request in flight has no oldest request before it.
+                    let fills = room.is_finite() && room - bytes <= 0.0;
+                    self.contenders.push(Contender { at, useful, answered_in_s, fills });
+                    most = most.max(useful);
                 }
             }
         }
-        let most = self.views.iter().map(|view| view.useful).fold(0.0, f64::max);
-        let useful = self.views.iter().filter(|view| view.useful >= USEFUL * most);
-        let chosen = useful.min_by(|a, b| a.answered_in_s.total_cmp(&b.answered_in_s)).copied();
-        let Some(view) = chosen else {
+        let useful = self.contenders.iter().filter(|contender| contender.useful >= USEFUL * most);
+        let soonest = |a: &&Contender, b: &&Contender| a.answered_in_s.total_cmp(&b.answered_in_s);
+        let chosen = if self.contenders.len() > 1 { useful.min_by(soonest) } else { self.contenders.first() };
+        let Some(&Contender { at, fills, .. }) = chosen else {
             return Choice::Wait { again: Some(query.now + LOOK_AGAIN) };
         };
-        let state = &mut self.paths[view.path.index()];
-        let bytes = size_of(query.bytes);
-        // The first request in flight has no oldest request before it.
-        let full = view.room.is_finite() && view.room - bytes <= 0.0;
-        state.classes[class].bound(bytes, view.in_flight, full);
+        let chosen = &candidates[at];
+        let state = &mut self.paths[chosen.path.index()];
+        state.classes[class].bound(bytes, in_flight(chosen.of_class), fills);
         state.probes.bound(query.now, query.class);
         self.sizes[class].add(bytes);
-        Choice::Path(view.path)
+        Choice::Path(chosen.path)
     }
 
     fn opinions(&mut self, query: &Query, candidates: &[Candidate]) -> Vec<Opinion> {
-        self.decide(query, candidates);
+        self.decide_if_due(query, candidates);
         let (class, unit) = (query.class.index(), self.unit(query.class));
         let admitted = self.admission[class].admitted(|| waiting(query, candidates));
         let duration = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
