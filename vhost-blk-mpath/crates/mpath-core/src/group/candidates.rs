@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::{Group, paths_of};
 use crate::path::Path;
 use crate::policy::{Candidate, Oldest};
-use crate::requests::{Request, Requests};
+use crate::requests::Requests;
 use crate::window::Usage;
-use crate::{OpClass, PathId};
+use crate::{Io, OpClass, PathId};
 
 /// The candidates for requests of one class.
 #[derive(Default)]
@@ -51,6 +51,7 @@ impl Candidates {
 
 impl Group {
     /// Brings the candidates for a request of this class and size among `choices` up to date.
+    #[inline]
     pub(super) fn update_candidates(&mut self, class: OpClass, bytes: u32, choices: u64, reserved_paths: u64) {
         let Self { candidates, paths, requests, config, .. } = self;
         let of = &mut candidates[class.index()];
@@ -74,26 +75,22 @@ impl Group {
         (of.request, of.stale) = ((bytes, reserved_paths), of.stale & !choices);
     }
 
-    /// Adds the candidates for a request among `choices`, in the order of their ids. Returns whether one of them has room
-    /// for it.
-    pub(super) fn offer(
-        &self,
-        request: &Request,
-        choices: u64,
-        reserved_paths: u64,
-        mut add: impl FnMut(Candidate),
-    ) -> bool {
-        let (bytes, class) = (request.io.bytes, request.io.op.class());
-        let mut room = false;
-        for id in paths_of(choices) {
+    /// The candidates for a request among `choices`, looked at anew.
+    pub(super) fn offer(&self, io: &Io, choices: u64, reserved_paths: u64) -> Vec<Candidate> {
+        let of = |id: PathId| {
             let (path, mut candidate) = (&self.paths[id.index()], Candidate::unknown(id));
-            candidate.update(path, class, &self.requests, self.config.suspect_timeout);
-            candidate.has_room = reserved_paths & id.bit() == 0 && path.has_room(self.config.window, bytes);
-            room |= candidate.has_room;
-            add(candidate);
-        }
-        room
+            candidate.update(path, io.op.class(), &self.requests, self.config.suspect_timeout);
+            candidate.has_room = reserved_paths & id.bit() == 0 && path.has_room(self.config.window, io.bytes);
+            candidate
+        };
+        paths_of(choices).map(of).collect()
     }
+}
+
+/// The candidates without room, as a set.
+pub(super) fn without_room(candidates: &[Candidate]) -> u64 {
+    let full = candidates.iter().filter(|candidate| !candidate.has_room);
+    full.fold(0, |set, candidate| set | candidate.path.bit())
 }
 
 impl Candidate {

@@ -7,22 +7,15 @@ use std::time::Instant;
 use super::{Group, GroupDisk, earlier};
 use crate::failovers::Failover;
 use crate::path::Standing;
-use crate::policy::{Candidate, Choice, Query};
+use crate::policy::{Choice, Query};
 use crate::requests::{Request, State};
 use crate::scheduler::Place;
-use crate::{Action, AnaState, DiskId, PathId, Tag};
+use crate::{Action, AnaState, DiskId, Io, PathId, Tag};
 
 /// The question about a request that its policy is asked, while `queued` requests wait for a path.
-pub(super) fn query(now: Instant, request: &Request, queued: usize) -> Query {
-    let Request { io, .. } = request;
-    Query { now, class: io.op.class(), bytes: io.bytes, flow: io.flow, queued: queued.max(1) }
-}
-
-/// The candidates without room, as a set.
 #[inline]
-pub(super) fn without_room(candidates: &[Candidate]) -> u64 {
-    let full = candidates.iter().filter(|candidate| !candidate.has_room);
-    full.fold(0, |set, candidate| set | candidate.path.bit())
+pub(super) fn query(now: Instant, io: &Io, queued: usize) -> Query {
+    Query { now, class: io.op.class(), bytes: io.bytes, flow: io.flow, queued: queued.max(1) }
 }
 
 impl Group {
@@ -99,7 +92,10 @@ impl Group {
         // go to the same paths wait too.
         let mut waiting_for = [0; 3];
         while let Some((place, tag)) = self.scheduler.candidate(now, last) {
-            if self.has_flush_commands(tag) {
+            let request = &self.requests[tag];
+            let io = request.io;
+            let (class, was_tried) = (io.op.class(), request.tried.is_some());
+            if self.fans_out(io.op) {
                 // The paths of a flush are known only when some path is up.
                 if self.paths.iter().all(|path| path.association.is_none()) {
                     last = Some(place);
@@ -113,19 +109,19 @@ impl Group {
                 (last, reserved_paths, waiting_for) = (None, 0, [0; 3]);
                 continue;
             }
-            if self.is_delayed(now, tag) {
+            if was_tried && self.is_delayed(now, tag) {
                 self.scheduler.take(now, place);
                 self.back_off_until_delay_is_over(now, tag);
                 (last, reserved_paths, waiting_for) = (None, 0, [0; 3]);
                 continue;
             }
-            let request = &self.requests[tag];
-            let (class, choices) = (request.io.op.class(), self.choices(now, request));
+            let choices =
+                if was_tried { self.choices(now, &self.requests[tag]) } else { self.disks[io.disk.index()].eligible };
             if choices != 0 && waiting_for[class.index()] == choices {
-                last = Some(self.pass(place, tag, &waiting_for));
+                last = Some(self.pass(place, io.disk, &waiting_for));
                 continue;
             }
-            match self.select_path(now, tag, choices, reserved_paths) {
+            match self.select_path(now, &io, choices, reserved_paths) {
                 Choice::Path(path) => {
                     self.scheduler.take(now, place);
                     if let Some(action) = self.bind(now, tag, path) {
@@ -139,7 +135,7 @@ impl Group {
                     if self.policies.treats_flows_alike(class) {
                         waiting_for[class.index()] = choices;
                     }
-                    last = Some(self.pass(place, tag, &waiting_for));
+                    last = Some(self.pass(place, io.disk, &waiting_for));
                     // Every eligible path has an earlier request that waits for it. With many flows, most of the walk
                     // would find nothing.
                     if self.scheduler.all_need_paths() && self.eligible & !reserved_paths == 0 {
@@ -154,8 +150,7 @@ impl Group {
 
     /// The place after which the walk goes on, from a request that waits. If all requests of the disk wait for the same paths, it
     /// goes on with the next disk.
-    fn pass(&self, place: Place, tag: Tag, waiting_for: &[u64; 3]) -> Place {
-        let disk = self.requests[tag].io.disk;
+    fn pass(&self, place: Place, disk: DiskId, waiting_for: &[u64; 3]) -> Place {
         let eligible = self.disks[disk.index()].eligible;
         if self.scheduler.are_all_of(disk, waiting_for.map(|paths| paths == eligible)) {
             place.last_of_disk()
@@ -177,28 +172,22 @@ impl Group {
         sets.into_iter().find(|paths| *paths != 0).unwrap_or(0)
     }
 
-    fn select_path(&mut self, now: Instant, tag: Tag, choices: u64, reserved_paths: u64) -> Choice {
-        let request = &self.requests[tag];
-        let (class, bytes) = (request.io.op.class(), request.io.bytes);
-        self.update_candidates(class, bytes, choices, reserved_paths);
+    #[inline]
+    fn select_path(&mut self, now: Instant, io: &Io, choices: u64, reserved_paths: u64) -> Choice {
+        let class = io.op.class();
+        self.update_candidates(class, io.bytes, choices, reserved_paths);
+        debug_assert_eq!(self.candidates[class.index()].list(), self.offer(io, choices, reserved_paths), "{io:?}");
         let candidates = &self.candidates[class.index()];
-        #[cfg(debug_assertions)]
-        {
-            let mut fresh = Vec::new();
-            self.offer(&self.requests[tag], choices, reserved_paths, |candidate| fresh.push(candidate));
-            assert_eq!(candidates.list(), fresh, "every change of a path was noted");
-        }
-        if candidates.with_room() == 0 {
+        let with_room = candidates.with_room();
+        if with_room == 0 {
             return Choice::Wait { again: None };
         }
-        let query = query(now, &self.requests[tag], self.scheduler.ready());
+        let query = query(now, io, self.scheduler.ready());
         let choice = self.policies.of(class).select(&query, candidates.list());
         match choice {
-            Choice::Path(path) => {
-                assert!(candidates.with_room() & path.bit() != 0, "a policy chooses a candidate with room");
-            }
+            Choice::Path(path) => assert!(with_room & path.bit() != 0, "a policy chooses a candidate with room"),
             Choice::Wait { .. } => assert!(
-                choices & !candidates.with_room() != 0 || candidates.list().iter().any(|c| c.in_flight > 0),
+                choices & !with_room != 0 || candidates.list().iter().any(|c| c.in_flight > 0),
                 "a policy waits only for a path without room or with requests in flight"
             ),
         }
@@ -213,29 +202,32 @@ impl Group {
                 self.count_failover(now, tag, failover);
             }
         }
-        let path = &mut self.paths[id.index()];
+        let Self { paths, requests, scheduler, hedges, config, .. } = self;
+        let path = &mut paths[id.index()];
         let association = path.association.as_ref().expect("an eligible path is live");
-        let request = &mut self.requests[tag];
+        let request = &mut requests[tag];
         let io = request.io;
         let class = io.op.class().index();
-        request.history.bound(now, id, || self.scheduler.pauses(now, io.disk));
+        request.history.bound(now, id, || scheduler.pauses(now, io.disk));
         request.path = id;
         request.epoch = association.epoch;
         request.bound_at = now;
         let unflushed_in =
-            association.volatile_write_cache && !self.config.shared_write_cache && io.op.is_mutating() && !io.fua;
-        request.unflushed_in = unflushed_in.then_some(path.per_disk[io.disk.index()].cache_period);
+            association.volatile_write_cache && !config.shared_write_cache && io.op.is_mutating() && !io.fua;
+        request.unflushed_in = unflushed_in.then(|| path.per_disk[io.disk.index()].cache_period);
         request.recalled = false;
-        request.may_hedge = self.hedges.bound(now, &io);
+        request.may_hedge = hedges.bound(now, &io);
+        request.state = State::InFlight;
+        path.usage.take(io.bytes);
         path.by_class[class].take(io.bytes);
         path.stats[class].in_flight += 1;
-        self.requests.link(&mut path.in_flight[class], tag);
-        self.take_room(id, io.bytes);
-        if let Some(state) = self.apply_injection(now, id, tag) {
+        requests.link(&mut path.in_flight[class], tag);
+        let is_injected = path.injections.is_some();
+        self.note_room(id);
+        if is_injected && let Some(state) = self.apply_injection(now, id, tag) {
             self.requests[tag].state = state;
             return None;
         }
-        self.requests[tag].state = State::InFlight;
         self.issued(now, id, tag);
         Some(Action::Issue { path: id, tag })
     }
@@ -280,14 +272,15 @@ impl Group {
 
     /// Releases a request from its path: it was answered, or was never sent.
     pub(super) fn unbind(&mut self, tag: Tag) {
-        let request = &self.requests[tag];
-        let (io, class) = (request.io, request.io.op.class().index());
-        let id = request.path;
-        let path = &mut self.paths[id.index()];
-        path.by_class[class].give_back(io.bytes);
+        let Self { paths, requests, .. } = self;
+        let request = &requests[tag];
+        let (id, bytes, class) = (request.path, request.io.bytes, request.io.op.class().index());
+        let path = &mut paths[id.index()];
+        path.usage.give_back(bytes);
+        path.by_class[class].give_back(bytes);
         path.stats[class].in_flight -= 1;
-        self.requests.unlink(&mut path.in_flight[class], tag);
-        self.give_room_back(id, io.bytes);
+        requests.unlink(&mut path.in_flight[class], tag);
+        self.note_room(id);
         self.drop_hedge(tag);
     }
 }

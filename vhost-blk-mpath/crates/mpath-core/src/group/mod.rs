@@ -191,7 +191,10 @@ pub(super) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<In
 #[inline]
 pub(super) fn paths_of(mut set: u64) -> impl Iterator<Item = PathId> {
     std::iter::from_fn(move || {
-        let id = (set != 0).then(|| PathId(set.trailing_zeros() as u16))?;
+        if set == 0 {
+            return None;
+        }
+        let id = PathId(set.trailing_zeros() as u16);
         set &= set - 1;
         Some(id)
     })

@@ -4,15 +4,15 @@
 
 use std::time::Instant;
 
-use super::{Scheduler, fair_queue};
+use super::Scheduler;
 use crate::{DiskId, FlowId, Tag};
 
 /// The position of a request that may go.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(super) flow: FlowId,
-    /// The turn of the flow's disk. `None`: the flow goes although its disk is paused.
-    disk: Option<fair_queue::Place>,
+    /// The flow goes although its disk is paused.
+    is_exception: bool,
     /// The other flows of the disk are passed.
     ends_disk: bool,
 }
@@ -20,7 +20,7 @@ pub(crate) struct Place {
 impl Place {
     /// The end of the turn of the request's disk.
     pub(crate) fn last_of_disk(self) -> Self {
-        Self { ends_disk: self.disk.is_some(), ..self }
+        Self { ends_disk: !self.is_exception, ..self }
     }
 }
 
@@ -40,7 +40,7 @@ impl Scheduler {
                 return Some((place, tag));
             }
             // Limits do not hold exempt flows. They do hold requests that need no path.
-            let is_exempt = place.disk.is_none() && of.exempt.contains(&place.flow.0);
+            let is_exempt = place.is_exception && of.exempt.contains(&place.flow.0);
             if is_exempt || !self.change(disk, |disk| disk.begin_throttling(now)) {
                 return Some((place, tag));
             }
@@ -56,39 +56,49 @@ impl Scheduler {
         }
     }
 
+    #[inline]
     fn next(&mut self, now: Instant, after: Option<Place>) -> Option<Place> {
-        if self.paused > 0 && after.is_none_or(|after| after.disk.is_none()) {
+        let turn = after.filter(|after| !after.is_exception);
+        if self.paused > 0 && turn.is_none() {
             let has_more = |flow: FlowId| !self.flows[usize::from(flow.0)].queue.is_empty();
             let after = after.map(|after| after.flow);
             let next = self.disks.iter().filter_map(|disk| disk.next_exception(after, has_more)).min();
             if let Some(flow) = next {
-                return Some(Place { flow, disk: None, ends_disk: false });
+                return Some(Place { flow, is_exception: true, ends_disk: false });
             }
         }
-        let (mut disk, mut last) = match after {
-            Some(Place { flow, disk: Some(disk), ends_disk: false }) => {
-                (disk, Some(self.flows[usize::from(flow.0)].member.place(flow.0)))
+        let (mut disk, mut last) = match turn {
+            None => (self.next_disk(now, None)?, None),
+            Some(Place { flow, ends_disk, .. }) => {
+                let of = &self.flows[usize::from(flow.0)];
+                if ends_disk {
+                    (self.next_disk(now, Some(of.disk))?, None)
+                } else {
+                    (of.disk, Some(of.member.place(flow.0)))
+                }
             }
-            Some(Place { disk: Some(disk), .. }) => (self.next_disk(now, Some(disk))?, None),
-            _ => (self.next_disk(now, None)?, None),
         };
         loop {
-            let of = &mut self.disks[usize::from(disk.member())];
+            let of = &mut self.disks[disk.index()];
             // The disk may have left the turns since.
             if of.has_turns()
                 && let Some(flow) = of.turns.next(&self.settings, now, last.take())
             {
-                return Some(Place { flow: FlowId(flow.member()), disk: Some(disk), ends_disk: false });
+                return Some(Place { flow: FlowId(flow.member()), is_exception: false, ends_disk: false });
             }
             disk = self.next_disk(now, Some(disk))?;
         }
     }
 
-    /// The disk with the next turn. A disk without others takes no turns.
-    fn next_disk(&mut self, now: Instant, after: Option<fair_queue::Place>) -> Option<fair_queue::Place> {
-        match &*self.disks {
-            [only] => (after.is_none() && only.has_turns()).then(|| only.member.place(0)),
-            _ => self.turns.next(&self.settings, now, after),
+    /// The disk with the next turn. A disk without others takes no turns. If the disk before has left the turns since its own,
+    /// they begin anew.
+    #[inline]
+    fn next_disk(&mut self, now: Instant, after: Option<DiskId>) -> Option<DiskId> {
+        if self.disks.len() == 1 {
+            return after.is_none().then_some(DiskId(0));
         }
+        let member = |disk: DiskId| &self.disks[disk.index()].member;
+        let after = after.filter(|disk| member(*disk).waits()).map(|disk| member(disk).place(disk.0));
+        self.turns.next(&self.settings, now, after).map(|place| DiskId(place.member()))
     }
 }

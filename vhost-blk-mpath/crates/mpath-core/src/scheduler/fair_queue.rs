@@ -130,6 +130,10 @@ impl Member {
         Key::new(self.tags[self.tier.index()], id)
     }
 
+    pub(super) fn waits(&self) -> bool {
+        self.waits
+    }
+
     /// The position of the member while it waits.
     pub(super) fn place(&self, id: u16) -> Place {
         Place { tier: self.tier, key: self.key(id) }
