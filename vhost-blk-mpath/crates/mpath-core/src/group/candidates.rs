@@ -23,6 +23,8 @@ pub(super) struct Candidates {
     request: (u32, u64),
     /// The candidates with room.
     with_room: u64,
+    /// The last version of a candidate.
+    version: u64,
 }
 
 /// Empty: the list follows from the paths.
@@ -35,6 +37,11 @@ impl fmt::Debug for Candidates {
 impl Candidates {
     pub(super) fn list(&self) -> &[Candidate] {
         &self.list
+    }
+
+    /// Whether these are the candidates.
+    pub(super) fn are(&self, others: &[Candidate]) -> bool {
+        self.list.iter().map(|candidate| Candidate { version: 0, ..*candidate }).eq(others.iter().copied())
     }
 
     /// The candidates with room, as a set.
@@ -67,6 +74,8 @@ impl Group {
             let (at, path) = ((choices & (bit - 1)).count_ones() as usize, &paths[id.index()]);
             let candidate = &mut of.list[at];
             if stale & bit != 0 {
+                of.version += 1;
+                candidate.version = of.version;
                 candidate.update(path, class, requests, config.suspect_timeout);
             }
             candidate.has_room = reserved_paths & bit == 0 && path.has_room(config.window, bytes);
@@ -97,7 +106,8 @@ impl Candidate {
     /// A path that was not looked at yet.
     fn unknown(path: PathId) -> Self {
         let (of_class, numa_distance) = (Usage::default(), 0);
-        Self { path, has_room: false, in_flight: 0, in_flight_bytes: 0, of_class, numa_distance, oldest: None }
+        let oldest = None;
+        Self { path, has_room: false, in_flight: 0, in_flight_bytes: 0, of_class, numa_distance, oldest, version: 0 }
     }
 
     /// Looks at the path again. A request counts as lost if the path has answered a request of the class that was bound

@@ -176,8 +176,8 @@ impl Group {
     fn select_path(&mut self, now: Instant, io: &Io, choices: u64, reserved_paths: u64) -> Choice {
         let class = io.op.class();
         self.update_candidates(class, io.bytes, choices, reserved_paths);
-        debug_assert_eq!(self.candidates[class.index()].list(), self.offer(io, choices, reserved_paths), "{io:?}");
         let candidates = &self.candidates[class.index()];
+        debug_assert!(candidates.are(&self.offer(io, choices, reserved_paths)), "each change of a path was noted");
         let with_room = candidates.with_room();
         if with_room == 0 {
             return Choice::Wait { again: None };

@@ -66,6 +66,8 @@ pub(crate) struct Candidate {
     pub(crate) numa_distance: u32,
     /// The oldest request in flight of the queried class.
     pub(crate) oldest: Option<Oldest>,
+    /// A candidate of the path and class with this number differs at most in `has_room`. 0: no number.
+    pub(crate) version: u64,
 }
 
 /// The oldest request in flight on a path.

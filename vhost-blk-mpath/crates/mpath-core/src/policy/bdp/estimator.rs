@@ -94,24 +94,17 @@ pub(super) struct Estimator {
     last_cut_at: Option<Instant>,
     /// The estimates: delay in s, rate in bytes per second. `None`: unknown.
     known: Option<(f64, f64)>,
-    window: LastWindow,
+    version: Version,
 }
 
-/// The last window that was asked for, and the mean size of requests then. Not a number: the estimate has changed since.
+/// The number of changes of an estimate, over all of its restarts.
 #[derive(Clone, Copy)]
-struct LastWindow {
-    bytes: f64,
-    unit: f64,
-}
+struct Version(u64);
 
-impl LastWindow {
-    const NONE: Self = Self { bytes: 0.0, unit: f64::NAN };
-}
-
-/// Empty: the window follows from the estimate.
-impl fmt::Debug for LastWindow {
+/// Empty: the debug text of a [`crate::Group`] shows only what affects decisions.
+impl fmt::Debug for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LastWindow").finish_non_exhaustive()
+        f.debug_struct("Version").finish_non_exhaustive()
     }
 }
 
@@ -126,7 +119,7 @@ impl Default for Estimator {
             since: None,
             last_cut_at: None,
             known: None,
-            window: LastWindow::NONE,
+            version: Version(1),
         }
     }
 }
@@ -134,7 +127,8 @@ impl Default for Estimator {
 impl Estimator {
     /// Forgets everything except the sizes. `mean` is the first estimate, if known.
     pub(super) fn restart(&mut self, now: Instant, mean: Option<Mean>) {
-        *self = Self { sizes: self.sizes, since: Some(now), ..Self::default() };
+        let version = Version(self.version.0 + 1);
+        *self = Self { sizes: self.sizes, since: Some(now), version, ..Self::default() };
         if let Some(mean) = mean {
             self.latency.replace(now, mean);
             self.estimate();
@@ -182,18 +176,15 @@ impl Estimator {
         self.known.map(|(delay, rate)| delay + self.size() / rate)
     }
 
-    /// The same as [`Estimator::window`], remembered until the estimate or the mean size changes.
+    /// While this number is the same, so are the estimates and the window.
     #[inline]
-    pub(super) fn window_now(&mut self, cruise_gain: f64, unit: f64) -> f64 {
-        if self.window.unit.to_bits() != unit.to_bits() {
-            self.window = LastWindow { bytes: self.window(cruise_gain, unit), unit };
-        }
-        self.window.bytes
+    pub(super) fn version(&self) -> u64 {
+        self.version.0
     }
 
-    /// Takes note of another gain for [`Estimator::window_now`].
+    /// Takes note of another gain for [`Estimator::window`].
     pub(super) fn gain_changed(&mut self) {
-        self.window = LastWindow::NONE;
+        self.version.0 += 1;
     }
 
     /// The bytes that may be in flight, without the oldest request.
@@ -345,7 +336,7 @@ impl Estimator {
     }
 
     fn estimate(&mut self) {
-        self.window = LastWindow::NONE;
+        self.version.0 += 1;
         let rate = self.rate();
         self.known = self.latency.best(rate).map(|mean| {
             // A path that carries one request in this time has at least this rate, however seldom the guest asks.

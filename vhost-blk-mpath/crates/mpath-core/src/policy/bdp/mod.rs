@@ -28,6 +28,7 @@ mod slowdown;
 mod trials;
 mod window_cut;
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use self::admission::{Admission, Offer};
@@ -35,7 +36,7 @@ use self::estimator::Estimator;
 use self::latency::Mean;
 use self::probes::{Budget, Probes, REST, size_of_probe};
 use self::sizes::Sizes;
-use self::slowdown::{NEVER_LATE, is_late};
+use self::slowdown::{is_late, not_late_for};
 use self::trials::Trials;
 use super::{
     AttemptEnd, Candidate, Choice, CompletedAttempt, Opinion, Param, Policy, PolicyInfo, PolicySpec, ProbeResult, Query,
@@ -139,12 +140,11 @@ impl PathState {
         let (delay, rate) = self.estimate(query.class)?;
         let answered_at = self.answered_at[query.class.index()];
         let since = candidate.oldest.map(|oldest| answered_at.map_or(oldest.bound_at, |at| at.max(oldest.bound_at)));
-        let Some(since) = since.filter(|since| query.now > *since + NEVER_LATE) else {
-            return Some(EstimateNow { delay, rate, is_silent: false });
-        };
-        let silence = (query.now - since).as_secs_f64();
-        let is_silent = is_late(silence, delay + in_flight(candidate.of_class) / rate);
-        Some(EstimateNow { delay: if is_silent { silence } else { delay }, rate, is_silent })
+        let silence = since.filter(|since| *since < query.now).map_or(0.0, |since| (query.now - since).as_secs_f64());
+        let expected = delay + in_flight(candidate.of_class) / rate;
+        let is_silent = is_late(silence, expected);
+        let quiet_until = since.map(|since| since + not_late_for(expected));
+        Some(EstimateNow { delay: if is_silent { silence } else { delay }, rate, is_silent, quiet_until })
     }
 }
 
@@ -157,33 +157,47 @@ struct EstimateNow {
     rate: f64,
     /// The path has been silent for much longer than expected.
     is_silent: bool,
+    /// The path is not silent until then. `None`: it owes nothing.
+    quiet_until: Option<Instant>,
 }
 
 impl EstimateNow {
     /// Without an estimate, a path counts as one that takes all it gets.
-    const UNKNOWN: Self = Self { delay: 0.0, rate: f64::INFINITY, is_silent: false };
+    const UNKNOWN: Self = Self { delay: 0.0, rate: f64::INFINITY, is_silent: false, quiet_until: None };
 }
 
 /// A candidate's room and its expected times.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Default)]
 struct View {
+    in_flight: f64,
     /// Bytes that it has room for; none if at most zero.
     room: f64,
     /// Bytes per second for one more request.
     useful: f64,
     /// When one more request would be answered, s from now.
     answered_in_s: f64,
+    of: Viewed,
 }
 
-/// A candidate that may be chosen.
-#[derive(Clone, Copy, Debug)]
-struct Contender {
-    /// Its place among the candidates.
-    at: usize,
-    useful: f64,
-    answered_in_s: f64,
-    /// The request fills its window.
-    fills: bool,
+/// What a view follows from. While it is the same, so is the view.
+#[derive(Clone, Copy, Default, PartialEq)]
+struct Viewed {
+    /// See [`Candidate::version`] and [`Estimator::version`]. 0: the view counts only once.
+    versions: (u64, u64),
+    /// Bytes of the request, and the mean size of requests.
+    bytes: u32,
+    unit: f64,
+}
+
+/// The last views of the paths of one class, and until when each of them counts at most.
+#[derive(Clone)]
+struct Views(Vec<(View, Option<Instant>)>);
+
+/// Empty: views follow from the rest.
+impl fmt::Debug for Views {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Views").finish_non_exhaustive()
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -197,7 +211,7 @@ pub(super) struct Bdp {
     probe_at: Option<Instant>,
     probed: u64,
     offers: Vec<Offer>,
-    contenders: Vec<Contender>,
+    views: [Views; 3],
 }
 
 impl Bdp {
@@ -211,7 +225,7 @@ impl Bdp {
             probe_at: None,
             probed: 0,
             offers: Vec::new(),
-            contenders: Vec::new(),
+            views: [(); 3].map(|()| Views(vec![(View::default(), None); MAX_PATHS])),
         }
     }
 
@@ -276,25 +290,49 @@ impl Bdp {
         (self.paths[path.index()].classes[class.index()].window(self.params.gain, unit) + unit) as u64
     }
 
-    /// A candidate with this window.
-    #[inline]
-    fn view(&self, query: &Query, candidate: &Candidate, window: f64) -> View {
+    /// The view of a candidate for a request, and until when it counts at most.
+    fn view(&self, query: &Query, candidate: &Candidate, unit: f64) -> (View, Option<Instant>) {
         let state = &self.paths[candidate.path.index()];
+        let own = &state.classes[query.class.index()];
         let in_flight = in_flight(candidate.of_class);
         let size = size_of(query.bytes);
         let room = match candidate.oldest {
             _ if !candidate.has_room => 0.0,
             None => f64::INFINITY,
-            Some(oldest) => window - (in_flight - size_of(oldest.bytes)),
+            Some(oldest) => own.window(self.params.gain, unit) - (in_flight - size_of(oldest.bytes)),
         };
-        let EstimateNow { delay, rate, is_silent } =
-            state.estimate_now(query, candidate).unwrap_or(EstimateNow::UNKNOWN);
+        let estimate = state.estimate_now(query, candidate).unwrap_or(EstimateNow::UNKNOWN);
+        let EstimateNow { delay, rate, is_silent, quiet_until } = estimate;
         // A window that is full of lost requests never empties. A request now and then shows that they are lost.
         let rested = || state.probes.bound_at(query.class).is_none_or(|at| query.now - at >= LOOK_AGAIN);
         let room = if candidate.has_room && is_silent && rested() { room.max(size) } else { room };
         // Before the first rate is known, requests in flight still distinguish the paths.
         let rate = if rate.is_finite() { rate } else { 8.0 * size / delay.max(1e-6) };
-        View { room, useful: size.min(room) / (delay + size / rate), answered_in_s: delay + (in_flight + size) / rate }
+        let lasts = candidate.has_room && !is_silent && own.known().is_some();
+        let versions = if lasts { (candidate.version, own.version()) } else { (0, 0) };
+        let view = View {
+            in_flight,
+            room,
+            useful: size.min(room) / (delay + size / rate),
+            answered_in_s: delay + (in_flight + size) / rate,
+            of: Viewed { versions, bytes: query.bytes, unit },
+        };
+        (view, quiet_until)
+    }
+
+    /// The view of a candidate with room: the last one if it still counts.
+    #[inline]
+    fn look(&mut self, query: &Query, candidate: &Candidate, unit: f64) -> &View {
+        let (class, path) = (query.class.index(), candidate.path.index());
+        let versions = (candidate.version, self.paths[path].classes[class].version());
+        let (last, until) = &self.views[class].0[path];
+        let is_new = candidate.version == 0
+            || last.of != (Viewed { versions, bytes: query.bytes, unit })
+            || until.is_some_and(|until| until <= query.now);
+        if is_new {
+            self.views[class].0[path] = self.view(query, candidate, unit);
+        }
+        &self.views[class].0[path].0
     }
 
     /// Has the other paths probed soon and the admission decided again: if one path has changed, the others may have
@@ -314,35 +352,38 @@ impl Policy for Bdp {
     fn select(&mut self, query: &Query, candidates: &[Candidate]) -> Choice {
         self.decide_if_due(query, candidates);
         let class = query.class.index();
-        let (unit, gain) = (self.unit(query.class), self.params.gain);
+        let (unit, bytes) = (self.unit(query.class), size_of(query.bytes));
         let admitted = self.admission[class].admitted(|| waiting(query, candidates));
-        let bytes = size_of(query.bytes);
-        let mut most: f64 = 0.0;
-        self.contenders.clear();
-        for (at, candidate) in candidates.iter().enumerate() {
+        let (mut contenders, mut most): (u64, f64) = (0, 0.0);
+        for candidate in candidates {
             if candidate.has_room && admitted & candidate.path.bit() != 0 {
-                let window = self.paths[candidate.path.index()].classes[class].window_now(gain, unit);
-                let View { room, useful, answered_in_s } = self.view(query, candidate, window);
-                if room > 0.0 {
-                    // The first request in flight has no oldest request before it.
-                    let fills = room.is_finite() && room - bytes <= 0.0;
-                    self.contenders.push(Contender { at, useful, answered_in_s, fills });
-                    most = most.max(useful);
+                let view = self.look(query, candidate, unit);
+                if view.room > 0.0 {
+                    contenders |= candidate.path.bit();
+                    most = if view.useful > most { view.useful } else { most };
                 }
             }
         }
-        let useful = self.contenders.iter().filter(|contender| contender.useful >= USEFUL * most);
-        let soonest = |a: &&Contender, b: &&Contender| a.answered_in_s.total_cmp(&b.answered_in_s);
-        let chosen = if self.contenders.len() > 1 { useful.min_by(soonest) } else { self.contenders.first() };
-        let Some(&Contender { at, fills, .. }) = chosen else {
+        let mut chosen: Option<(PathId, &View)> = None;
+        while contenders != 0 {
+            let path = PathId(contenders.trailing_zeros() as u16);
+            contenders &= contenders - 1;
+            let view = &self.views[class].0[path.index()].0;
+            let is_sooner = |(_, chosen): &(_, &View)| view.answered_in_s < chosen.answered_in_s;
+            if view.useful >= USEFUL * most && chosen.as_ref().is_none_or(is_sooner) {
+                chosen = Some((path, view));
+            }
+        }
+        let Some((path, view)) = chosen else {
             return Choice::Wait { again: Some(query.now + LOOK_AGAIN) };
         };
-        let chosen = &candidates[at];
-        let state = &mut self.paths[chosen.path.index()];
-        state.classes[class].bound(bytes, in_flight(chosen.of_class), fills);
+        // The first request in flight has no oldest request before it.
+        let fills = view.room.is_finite() && view.room - bytes <= 0.0;
+        let state = &mut self.paths[path.index()];
+        state.classes[class].bound(bytes, view.in_flight, fills);
         state.probes.bound(query.now, query.class);
         self.sizes[class].add(bytes);
-        Choice::Path(chosen.path)
+        Choice::Path(path)
     }
 
     fn opinions(&mut self, query: &Query, candidates: &[Candidate]) -> Vec<Opinion> {
@@ -352,7 +393,7 @@ impl Policy for Bdp {
         let duration = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
         let opinion = |candidate: &Candidate| {
             let state = &self.paths[candidate.path.index()];
-            let view = self.view(query, candidate, state.classes[class].window(self.params.gain, unit));
+            let (view, _) = self.view(query, candidate, unit);
             if admitted & candidate.path.bit() == 0 {
                 let known = state.estimate_now(query, candidate);
                 let latency = known.map(|now| duration(now.delay + size_of(query.bytes) / now.rate));

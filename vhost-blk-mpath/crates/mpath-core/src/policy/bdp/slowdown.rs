@@ -8,8 +8,6 @@ const LATE: (u32, f64) = (8, 2.5);
 const VERY_LATE: (u32, f64) = (3, 8.0);
 /// In seconds.
 const SLACK: f64 = 100e-6;
-/// A silence of no more than the slack is never late.
-pub(super) const NEVER_LATE: Duration = Duration::from_micros(100);
 /// A slowdown is also this many bucket means in a row above this many times the expectation plus `BUCKET_SLACK`.
 const BUCKETS: (u32, f64) = (2, 1.5);
 /// In seconds.
@@ -27,6 +25,12 @@ pub(super) struct SlowdownAlarm {
 /// the present.
 pub(super) fn is_late(silence: f64, expected: f64) -> bool {
     silence > LATE.1 * expected + SLACK
+}
+
+/// A time for which a silence is not late. It is rounded down, and at most a second.
+pub(super) fn not_late_for(expected: f64) -> Duration {
+    let seconds = LATE.1 * expected + SLACK;
+    Duration::from_nanos((seconds * 1e9).min(1e9) as u64).saturating_sub(Duration::from_micros(1))
 }
 
 impl SlowdownAlarm {
