@@ -268,6 +268,7 @@ impl Path {
     }
 
     /// Counts a request that succeeded; `at` is the time since the start of the group.
+    #[inline]
     pub(crate) fn record_success(&mut self, class: OpClass, bytes: u32, latency: Duration, at: Duration) {
         self.stats[class.index()].record_success(bytes, latency);
         let recent = &mut self.recent_latencies[class.index()];

@@ -29,7 +29,9 @@ impl Group {
     /// After [`Group::path_lost`] the driver may still report an outcome that it had received before. All other
     /// requests end as [`Outcome::Lost`].
     pub fn complete(&mut self, now: Instant, path: PathId, tag: Tag, outcome: Outcome) {
-        if let Some(outcome) = self.apply_injection_to_answer(now, path, tag, outcome) {
+        let is_injected = self.paths[path.index()].injections.is_some();
+        let outcome = if is_injected { self.apply_injection_to_answer(now, path, tag, outcome) } else { Some(outcome) };
+        if let Some(outcome) = outcome {
             self.end_attempt(now, path, tag, outcome, true);
         }
     }
@@ -213,6 +215,7 @@ impl Group {
     }
 
     /// Reports the end of an attempt to the policy.
+    #[inline]
     fn report_to_policy(&mut self, now: Instant, tag: Tag, latency: Duration, ended: AttemptEnd) {
         let request = &self.requests[tag];
         let (path, class, bytes) = (request.path, request.io.op.class(), request.io.bytes);

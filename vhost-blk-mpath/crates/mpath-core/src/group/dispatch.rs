@@ -72,13 +72,14 @@ impl Group {
 
     /// Binds the next request or flush command. If requests and flush commands both wait for room, they take turns.
     pub(super) fn bind_next(&mut self, now: Instant) -> Option<Action> {
-        let action = if self.flushes.first {
-            self.dispatch_flush(now).or_else(|| self.dispatch(now))
-        } else {
-            self.dispatch(now).or_else(|| self.dispatch_flush(now))
-        };
-        self.flushes.first ^= action.is_some();
-        action
+        let flushes_are_first = self.flushes.first;
+        for is_flush in [flushes_are_first, !flushes_are_first] {
+            if let Some(action) = if is_flush { self.dispatch_flush(now) } else { self.dispatch(now) } {
+                self.flushes.first ^= true;
+                return Some(action);
+            }
+        }
+        None
     }
 
     /// Binds waiting requests until one is to be issued.
@@ -271,6 +272,7 @@ impl Group {
     }
 
     /// Releases a request from its path: it was answered, or was never sent.
+    #[inline]
     pub(super) fn unbind(&mut self, tag: Tag) {
         let Self { paths, requests, .. } = self;
         let request = &requests[tag];

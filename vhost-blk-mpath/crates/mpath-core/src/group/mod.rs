@@ -300,15 +300,24 @@ impl Group {
     pub fn poll_action(&mut self, now: Instant) -> Option<Action> {
         self.handle_timeout(now);
         loop {
-            let action = self
-                .poll_finished(now)
-                .or_else(|| self.poll_recall(now))
-                .or_else(|| self.poll_released(now))
-                .or_else(|| self.bind_next(now))
-                // A flush that has just started may be over already.
-                .or_else(|| self.poll_finished(now))
-                .or_else(|| self.poll_hedge(now))
-                .or_else(|| self.poll_probe(now));
+            if let Some(finished) = self.poll_finished(now) {
+                return Some(finished);
+            }
+            if self.is_recall_due(now)
+                && let Some(recall) = self.poll_recall(now)
+            {
+                return Some(recall);
+            }
+            if !self.released.is_empty()
+                && let Some(released) = self.poll_released(now)
+            {
+                return Some(released);
+            }
+            if let Some(bound) = self.bind_next(now) {
+                return Some(bound);
+            }
+            // A flush that has just started may be over already.
+            let action = self.poll_finished(now).or_else(|| self.poll_hedge(now)).or_else(|| self.poll_probe(now));
             // An injection may have failed the request that was just bound, and recalled requests may have a better
             // path. Or a path has become usable that silent paths are to be compared with.
             if action.is_some() || (self.released.is_empty() && !self.is_recall_due(now) && !self.is_watch_due(now)) {
@@ -514,6 +523,7 @@ impl Group {
         self.gives_up_at(disk).is_some_and(|at| at <= now) && self.disks[disk.index()].eligible == 0
     }
 
+    #[inline]
     fn finish(&mut self, tag: Tag, result: Result<(), IoError>) {
         let request = &mut self.requests[tag];
         assert!(!matches!(request.state, State::Free | State::Finished), "a request finishes once");

@@ -66,6 +66,7 @@ impl Group {
 
     /// Takes note that the driver has answered a request of this association. `request` is set unless it is a hedge or a flush
     /// command: its class, when it was issued, and its bytes.
+    #[inline]
     pub(super) fn watch_outcome(
         &mut self,
         now: Instant,
