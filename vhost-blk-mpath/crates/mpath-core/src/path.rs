@@ -323,3 +323,31 @@ impl Path {
         self.association.as_ref().is_some_and(|live| live.ana.of(disk).is_selectable())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many requests a path takes at once.
+    fn slots(ios: u32, queue_depth: u16, daemon_flushes: u32) -> u32 {
+        let window = Window { ios, bytes: 1 << 20 };
+        let association =
+            Association { epoch: Epoch(1), ana: AnaState::Optimized.into(), volatile_write_cache: false, queue_depth };
+        let mut path = Path::vacant(Duration::from_millis(300), 1);
+        assert!(!path.has_room(window, 0), "a path that is down has no room");
+        (path.association, path.daemon_flushes) = (Some(association), daemon_flushes);
+        path.update_slots(window);
+        while path.has_room(window, 512) {
+            path.usage.take(512);
+        }
+        path.usage.ios
+    }
+
+    #[test]
+    fn window_and_queue_pair_limit_requests() {
+        assert_eq!(slots(2, 8, 0), 2);
+        assert_eq!(slots(8, 3, 0), 3);
+        assert_eq!(slots(8, 3, 1), 2);
+        assert_eq!((slots(0, 8, 0), slots(0, 8, 8)), (1, 0), "an idle path takes one request");
+    }
+}

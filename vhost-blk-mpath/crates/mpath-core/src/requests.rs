@@ -57,7 +57,7 @@ pub(crate) struct Request {
     pub(crate) bound_at: Instant,
     /// When the present attempt was given to the driver, or stalled by an injection. Its age counts from here.
     pub(crate) issued_at: Instant,
-    /// What only a request has that was tried before. A request in its first attempt costs no more for it.
+    /// Earlier attempts. `None` in the first attempt, which so costs no more for them.
     pub(crate) tried: Option<Box<Tried>>,
     /// The present attempt is recalled.
     pub(crate) recalled: bool,
@@ -74,7 +74,7 @@ pub(crate) struct Request {
     next: u32,
 }
 
-/// What is known of a request from its earlier attempts.
+/// The earlier attempts of a request.
 #[derive(Debug)]
 pub(crate) struct Tried {
     /// Attempts that ended in a retry status.
@@ -217,12 +217,12 @@ impl Request {
         (self.next != NIL).then_some(Tag(self.next))
     }
 
-    /// What is known from earlier attempts, to add to it.
+    /// The earlier attempts, for a change.
     pub(crate) fn tried(&mut self) -> &mut Tried {
         self.tried.get_or_insert_with(|| Box::new(Tried::NOTHING))
     }
 
-    /// What is known from earlier attempts.
+    /// The earlier attempts.
     #[inline]
     pub(crate) fn known(&self) -> &Tried {
         static NOTHING: Tried = Tried::NOTHING;

@@ -88,17 +88,13 @@ impl Group {
             Outcome::Success | Outcome::PathError | Outcome::Retry { .. } | Outcome::Failed(_) => {
                 path.watch.answered(now, &self.attention);
                 self.late_answers.answered();
-                match request {
-                    Some((OpClass::Read, issued_at, bytes)) => {
-                        if path.read_deadlines.answered(now, issued_at, bytes, &self.attention) {
-                            self.recall_by(now);
-                        }
-                    }
-                    Some((class, issued_at, _)) => {
+                if let Some((class, issued_at, bytes)) = request {
+                    if class != OpClass::Read {
                         let latency = self.attention.between(issued_at, now);
                         path.last[class.index()] = Some(LastLatency { answered_at: now, latency });
+                    } else if path.read_deadlines.answered(now, issued_at, bytes, &self.attention) {
+                        self.recall_by(now);
                     }
-                    None => {}
                 }
                 return self.silence_begins(now, id);
             }
