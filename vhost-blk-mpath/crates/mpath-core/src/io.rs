@@ -86,12 +86,11 @@ impl Op {
 
     /// The class under which latencies are estimated and statistics are kept.
     #[must_use]
+    #[inline]
     pub const fn class(self) -> OpClass {
-        match self {
-            Self::Read => OpClass::Read,
-            Self::Write => OpClass::Write,
-            Self::Flush | Self::WriteZeroes | Self::Discard => OpClass::Other,
-        }
+        const CLASSES: [OpClass; Op::ALL.len()] =
+            [OpClass::Read, OpClass::Write, OpClass::Other, OpClass::Other, OpClass::Other];
+        CLASSES[self.index()]
     }
 
     /// Whether a late execution of this command could change data. The fence is about these commands.

@@ -28,6 +28,7 @@ const WITHOUT_EVIDENCE_FACTOR: u32 = 3;
 const SIZES: usize = 4;
 
 /// The size class, as an index.
+#[inline]
 pub(crate) fn size(bytes: u32) -> usize {
     let above = |limit: u32| usize::from(bytes > limit);
     above(16 << 10) + above(128 << 10) + above(1 << 20)
@@ -69,6 +70,7 @@ impl ReadDeadlines {
     }
 
     /// Takes the answer to a read. Returns whether the answer is evidence that may make another read overdue.
+    #[inline]
     pub(crate) fn answered(&mut self, now: Instant, issued_at: Instant, bytes: u32, attention: &Attention) -> bool {
         let latency = attention.between(issued_at, now);
         self.record_latency(now, latency, bytes);
@@ -91,11 +93,13 @@ impl ReadDeadlines {
         self.last[size]
     }
 
+    #[inline]
     fn deadline(&self, now: Instant, read: Read) -> Duration {
         self.long_deadline(now, read).min(WITHOUT_EVIDENCE_FACTOR * self.timeout)
     }
 
     /// The deadline that nothing bounds from above.
+    #[inline]
     fn long_deadline(&self, now: Instant, read: Read) -> Duration {
         let longest = self.latencies[size(read.bytes)].of(now);
         let deadline = longest.map_or(self.timeout, |longest| longest * FACTOR);
@@ -103,6 +107,7 @@ impl ReadDeadlines {
     }
 
     /// The earliest time at which a read that is issued now can be overdue.
+    #[inline]
     pub(crate) fn earliest(&self, read: Read) -> Instant {
         read.issued_at + doubled(self.deadline(read.issued_at, read).min(self.timeout), read.recalls)
     }

@@ -61,6 +61,8 @@ pub(crate) struct Path {
     pub(crate) association: Option<Association>,
     pub(crate) last_epoch: Option<Epoch>,
     pub(crate) usage: Usage,
+    /// The path has room for another request below this number of requests: see [`Path::update_slots`].
+    pub(crate) slots: u32,
     /// Usage by class, without flushes.
     pub(crate) by_class: [Usage; 3],
     /// State of the path for each disk.
@@ -197,6 +199,7 @@ impl Path {
             association: None,
             last_epoch: None,
             usage: Usage::default(),
+            slots: 0,
             by_class: [Usage::default(); 3],
             per_disk: (0..disks).map(|_| PathDiskState::new()).collect(),
             watch: SilenceWatch::new(suspect_timeout),
@@ -251,16 +254,22 @@ impl Path {
             || self.daemon_flushes > 0
     }
 
-    /// Whether the live path can take one more request now. The window counts only requests with a waiter. The queue
-    /// pair also holds abandoned requests and daemon flushes.
+    /// Updates the number of requests that the live path can take. The window counts only requests with a waiter. The queue
+    /// pair also holds abandoned requests, a probe and daemon flushes.
+    pub(crate) fn update_slots(&mut self, window: Window) {
+        let depth = self.association.as_ref().map_or(0, |association| u32::from(association.queue_depth));
+        let others = self.watch.abandoned() + u32::from(self.probe.is_some()) + self.daemon_flushes;
+        self.slots = depth.saturating_sub(others).min(window.ios.max(1));
+    }
+
+    /// Whether the live path can take one more request now.
+    #[inline]
     pub(crate) fn has_room(&self, window: Window, bytes: u32) -> bool {
-        let depth = self.association.map_or(0, |association| association.queue_depth);
-        let probing = u32::from(self.probe.is_some());
-        self.usage.ios + self.watch.abandoned() + probing + self.daemon_flushes < depth.into()
-            && self.usage.has_room(window, bytes)
+        self.usage.ios < self.slots && self.usage.has_room_for(window, bytes)
     }
 
     /// Counts a request that succeeded; `at` is the time since the start of the group.
+    #[inline]
     pub(crate) fn record_success(&mut self, class: OpClass, bytes: u32, latency: Duration, at: Duration) {
         self.stats[class.index()].record_success(bytes, latency);
         let recent = &mut self.recent_latencies[class.index()];
@@ -313,5 +322,33 @@ impl Path {
     /// Whether the disk's namespace accepts I/O on this path, apart from a rest.
     pub(crate) fn leads_to(&self, disk: DiskId) -> bool {
         self.association.as_ref().is_some_and(|live| live.ana.of(disk).is_selectable())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many requests a path takes at once.
+    fn slots(ios: u32, queue_depth: u16, daemon_flushes: u32) -> u32 {
+        let window = Window { ios, bytes: 1 << 20 };
+        let association =
+            Association { epoch: Epoch(1), ana: AnaState::Optimized.into(), volatile_write_cache: false, queue_depth };
+        let mut path = Path::vacant(Duration::from_millis(300), 1);
+        assert!(!path.has_room(window, 0), "a path that is down has no room");
+        (path.association, path.daemon_flushes) = (Some(association), daemon_flushes);
+        path.update_slots(window);
+        while path.has_room(window, 512) {
+            path.usage.take(512);
+        }
+        path.usage.ios
+    }
+
+    #[test]
+    fn window_and_queue_pair_limit_requests() {
+        assert_eq!(slots(2, 8, 0), 2);
+        assert_eq!(slots(8, 3, 0), 3);
+        assert_eq!(slots(8, 3, 1), 2);
+        assert_eq!((slots(0, 8, 0), slots(0, 8, 8)), (1, 0), "an idle path takes one request");
     }
 }

@@ -52,6 +52,32 @@ pub(crate) enum State {
 pub(crate) struct Request {
     pub(crate) io: Io,
     pub(crate) state: State,
+    /// The path, its association and the time of the latest bind.
+    pub(crate) path: PathId,
+    pub(crate) epoch: Epoch,
+    pub(crate) bound_at: Instant,
+    /// When the present attempt was given to the driver, or stalled by an injection. Its age counts from here.
+    pub(crate) issued_at: Instant,
+    /// Earlier attempts. `None` in the first attempt, which so costs no more for them.
+    pub(crate) tried: Option<Box<Tried>>,
+    /// The present attempt is recalled.
+    pub(crate) recalled: bool,
+    /// The present attempt may still be hedged.
+    pub(crate) may_hedge: bool,
+    /// The cache period in which its completion leaves an unflushed write; `None`: it leaves none.
+    pub(crate) unflushed_in: Option<CachePeriod>,
+    /// Index of the job of a flush.
+    pub(crate) job: usize,
+    pub(crate) history: History,
+    /// The state in which the request ended.
+    pub(crate) ended_in: State,
+    prev: u32,
+    next: u32,
+}
+
+/// The earlier attempts of a request.
+#[derive(Debug)]
+pub(crate) struct Tried {
     /// Attempts that ended in a retry status.
     pub(crate) retries: u32,
     /// The error if the last of the retries fails.
@@ -60,12 +86,6 @@ pub(crate) struct Request {
     pub(crate) failovers: u32,
     /// The paths that have refused the request, as a set.
     refused_by: u64,
-    /// The path, its association and the time of the latest bind.
-    pub(crate) path: PathId,
-    pub(crate) epoch: Epoch,
-    pub(crate) bound_at: Instant,
-    /// When the present attempt was given to the driver, or stalled by an injection. Its age counts from here.
-    pub(crate) issued_at: Instant,
     /// The path that asked for the last retry, or from which the request was recalled. Another path is preferred.
     pub(crate) avoid: Option<PathId>,
     /// Paths with controllers that asked for a delay of this request, and when the delay ends.
@@ -74,21 +94,8 @@ pub(crate) struct Request {
     pub(crate) failover: Option<Failover>,
     /// Attempts that ended in a recall.
     pub(crate) recalls: u32,
-    /// The present attempt is recalled.
-    pub(crate) recalled: bool,
-    /// The present attempt may still be hedged.
-    pub(crate) may_hedge: bool,
-    /// The cache period in which its completion leaves an unflushed write; `None`: it leaves none.
-    pub(crate) unflushed_in: Option<CachePeriod>,
     /// The cache periods in which earlier attempts have left unflushed parts of the request.
     pub(crate) partly_unflushed_in: Vec<(PathId, CachePeriod)>,
-    /// Index of the job of a flush.
-    pub(crate) job: usize,
-    pub(crate) history: History,
-    /// The state in which the request ended.
-    pub(crate) ended_in: State,
-    prev: u32,
-    next: u32,
 }
 
 /// Requests in flight on one path, oldest first; the links are in the requests.
@@ -129,7 +136,11 @@ impl Requests {
         }
         let slot = &mut self[io.tag];
         assert_eq!(slot.state, State::Free, "a tag is reused only after its Finish");
-        *slot = Request { io, state: State::Queued, ..Request::free(now, io.tag, pauses) };
+        // Field by field: a whole request would be written twice.
+        (slot.io, slot.state, slot.ended_in, slot.job) = (io, State::Queued, State::Free, 0);
+        (slot.path, slot.epoch, slot.bound_at, slot.issued_at) = (PathId(0), Epoch(0), now, now);
+        (slot.tried, slot.recalled, slot.may_hedge, slot.unflushed_in) = (None, false, false, None);
+        slot.history = History::new(now, pauses);
     }
 
     pub(crate) fn tags(&self) -> impl Iterator<Item = Tag> + use<> {
@@ -207,6 +218,57 @@ impl Request {
         (self.next != NIL).then_some(Tag(self.next))
     }
 
+    /// The earlier attempts, for a change.
+    pub(crate) fn tried(&mut self) -> &mut Tried {
+        self.tried.get_or_insert_with(|| Box::new(Tried::NOTHING))
+    }
+
+    /// The earlier attempts.
+    #[inline]
+    pub(crate) fn known(&self) -> &Tried {
+        static NOTHING: Tried = Tried::NOTHING;
+        self.tried.as_deref().unwrap_or(&NOTHING)
+    }
+
+    /// A request that would be submitted now, without a place in the table.
+    pub(crate) fn hypothetical(now: Instant, io: Io) -> Self {
+        Self { io, state: State::Queued, ..Self::free(now, io.tag, Pauses::default()) }
+    }
+
+    fn free(now: Instant, tag: Tag, pauses: Pauses) -> Self {
+        Self {
+            io: Io { tag, op: Op::Read, bytes: 0, disk: DiskId(0), flow: FlowId(0), fua: false },
+            state: State::Free,
+            path: PathId(0),
+            epoch: Epoch(0),
+            bound_at: now,
+            issued_at: now,
+            tried: None,
+            recalled: false,
+            may_hedge: false,
+            unflushed_in: None,
+            job: 0,
+            history: History::new(now, pauses),
+            ended_in: State::Free,
+            prev: NIL,
+            next: NIL,
+        }
+    }
+}
+
+impl Tried {
+    const NOTHING: Self = Self {
+        retries: 0,
+        retry_error: IoError::Attempts,
+        failovers: 0,
+        refused_by: 0,
+        avoid: None,
+        delays: Vec::new(),
+        failover: None,
+        recalls: 0,
+        partly_unflushed_in: Vec::new(),
+    };
+
     /// Sets how long the controller of a path wants this request delayed.
     pub(crate) fn delay(&mut self, now: Instant, path: PathId, delay: Duration) {
         self.delays.retain(|&(other, until)| other != path && now < until);
@@ -243,39 +305,6 @@ impl Request {
     /// When the first of the delays ends.
     pub(crate) fn delayed_until(&self, now: Instant) -> Instant {
         self.delays.iter().map(|(_, until)| *until).filter(|until| now < *until).min().unwrap_or(now)
-    }
-
-    /// A request that would be submitted now, without a place in the table.
-    pub(crate) fn hypothetical(now: Instant, io: Io) -> Self {
-        Self { io, state: State::Queued, ..Self::free(now, io.tag, Pauses::default()) }
-    }
-
-    fn free(now: Instant, tag: Tag, pauses: Pauses) -> Self {
-        Self {
-            io: Io { tag, op: Op::Read, bytes: 0, disk: DiskId(0), flow: FlowId(0), fua: false },
-            state: State::Free,
-            retries: 0,
-            retry_error: IoError::Attempts,
-            failovers: 0,
-            refused_by: 0,
-            path: PathId(0),
-            epoch: Epoch(0),
-            bound_at: now,
-            issued_at: now,
-            avoid: None,
-            delays: Vec::new(),
-            failover: None,
-            recalls: 0,
-            recalled: false,
-            may_hedge: false,
-            unflushed_in: None,
-            partly_unflushed_in: Vec::new(),
-            job: 0,
-            history: History::new(now, pauses),
-            ended_in: State::Free,
-            prev: NIL,
-            next: NIL,
-        }
     }
 }
 

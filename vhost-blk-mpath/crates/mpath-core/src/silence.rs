@@ -61,6 +61,7 @@ impl LongestWait {
     }
 
     /// The longest recent wait; `None` if there was none.
+    #[inline]
     pub(crate) fn of(&self, now: Instant) -> Option<Duration> {
         let end = self.window_end?;
         match now {
@@ -71,6 +72,7 @@ impl LongestWait {
     }
 
     /// Records a wait that ended now. Returns the new longest wait, if it may have changed.
+    #[inline]
     pub(crate) fn remember(&mut self, now: Instant, wait: Duration) -> Option<Duration> {
         let end = *self.window_end.get_or_insert_with(|| now + WINDOW);
         if now >= end {
@@ -148,6 +150,7 @@ impl SilenceWatch {
     }
 
     /// Counts an issued request. Returns whether the path owed nothing before.
+    #[inline]
     pub(crate) fn issued(&mut self, now: Instant) -> bool {
         self.issued += 1;
         let is_first = self.waiting_since.is_none();
@@ -156,6 +159,7 @@ impl SilenceWatch {
     }
 
     /// Counts an answered request, which ends the silence.
+    #[inline]
     pub(crate) fn answered(&mut self, now: Instant, attention: &Attention) {
         self.sign_of_life(now, attention);
         self.issued -= 1;
@@ -283,6 +287,7 @@ impl SilenceWatch {
     }
 
     /// Ends silence and suspicion if the path owes nothing.
+    #[inline]
     fn stop_if_idle(&mut self) {
         if !self.owes() {
             self.waiting_since = None;
@@ -295,6 +300,7 @@ impl SilenceWatch {
 /// The time after which a request is recalled that has already been recalled `recalls` times. The first two recalls
 /// come after `time`, because two paths may turn grey together. Then the time doubles, so that a request ends even if
 /// all paths are slow.
+#[inline]
 pub(crate) fn doubled(time: Duration, recalls: u32) -> Duration {
     time * (1 << recalls.saturating_sub(1).min(DOUBLINGS_MAX))
 }

@@ -88,9 +88,14 @@ impl TimeCounts {
 /// Times since the start: quantiles, and exact counts in fixed buckets.
 #[derive(Clone)]
 pub struct Times {
-    ns: Histogram<u64>,
+    digits: u8,
+    /// The counts of a [`Histogram`] of these digits, by its own index. To count here is cheaper.
+    counts: Box<[u64]>,
     counted: TimeCounts,
 }
+
+/// A histogram counts in units of 2⁹ ns, and the first octave of buckets has one for each unit.
+const UNIT_BITS: u32 = LOWEST_NS.ilog2();
 
 /// Omits the counts: the debug text of a [`crate::Group`] shows only what affects decisions.
 impl fmt::Debug for Times {
@@ -114,33 +119,58 @@ impl Times {
     }
 
     fn with_digits(digits: u8) -> Self {
-        let ns = Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, digits).expect("constant bounds are valid");
-        Self { ns, counted: TimeCounts::default() }
+        let mut times = Self { digits, counts: Box::default(), counted: TimeCounts::default() };
+        times.counts = vec![0; times.index(HIGHEST_NS) + 1].into();
+        times
+    }
+
+    /// An octave has two to the power of this buckets: 128 keep two digits of any time, and 16 keep one.
+    #[inline]
+    fn octave_bits(&self) -> u32 {
+        if self.digits == 2 { 7 } else { 4 }
+    }
+
+    /// The index of a time in a histogram.
+    #[inline]
+    fn index(&self, ns: u64) -> usize {
+        let (bits, units) = (self.octave_bits(), ns >> UNIT_BITS);
+        let octave = (units | (1 << bits)).ilog2() - bits;
+        ((octave as usize) << bits) + (units >> octave) as usize
     }
 
     /// Adds a time.
+    #[inline]
     pub fn record(&mut self, time: Duration) {
         let ns = time.as_nanos();
-        self.ns.saturating_record(ns);
+        self.counts[self.index(ns.min(HIGHEST_NS))] += 1;
         self.counted.record(ns);
     }
 
     /// Adds as many times of zero.
     pub(crate) fn record_zeros(&mut self, count: u64) {
-        self.ns.saturating_record_n(0, count);
+        self.counts[0] += count;
         self.counted.counts[0] += count;
     }
 
     /// Adds the times of another group.
     pub(crate) fn add(&mut self, other: &Self) {
-        self.ns.add(&other.ns).expect("histograms of one shape");
+        for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
+            *mine += theirs;
+        }
         self.counted.add(&other.counted);
     }
 
     /// The times in ns, for quantiles.
     #[must_use]
-    pub fn ns(&self) -> &Histogram<u64> {
-        &self.ns
+    pub fn ns(&self) -> Histogram<u64> {
+        let mut ns = Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, self.digits).expect("constant bounds are valid");
+        let bits = self.octave_bits();
+        for (index, &count) in self.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+            let octave = (index >> bits).saturating_sub(1);
+            let units = (index - (octave << bits)) as u64;
+            ns.saturating_record_n(units << octave << UNIT_BITS, count);
+        }
+        ns
     }
 
     /// The counts and the sum.
@@ -171,6 +201,18 @@ mod tests {
             (times.counted().counts()[0], times.counted().sum(), times.ns().len()),
             (6, sum, 5 + 2 * BUCKETS as u64)
         );
+    }
+
+    #[test]
+    fn times_are_those_of_a_histogram() {
+        for mut times in [Times::latencies(), Times::waits()] {
+            let mut ns = times.ns();
+            for time in (0..1000_u64).map(|n| n * n * n * (1 << (n % 8))).chain([HIGHEST_NS, u64::MAX]) {
+                times.record(Duration::from_nanos(time));
+                ns.saturating_record(time.min(HIGHEST_NS));
+            }
+            assert_eq!(times.ns(), ns);
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Decides: a path has room for a request (`has_room`).
+//! Decides: the bytes of a request fit into the window of a path (`has_room_for`).
 //!
 //! The limit of requests and bytes in flight on a path.
 
@@ -29,8 +29,10 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    pub(crate) fn has_room(self, window: Window, bytes: u32) -> bool {
-        self.ios == 0 || (self.ios < window.ios && self.bytes + u64::from(bytes) <= window.bytes)
+    /// Whether the bytes of one more request fit into the window. A request larger than the whole window goes alone.
+    #[inline]
+    pub(crate) fn has_room_for(self, window: Window, bytes: u32) -> bool {
+        self.ios == 0 || self.bytes + u64::from(bytes) <= window.bytes
     }
 
     pub(crate) fn take(&mut self, bytes: u32) {
@@ -52,25 +54,25 @@ mod tests {
     const WINDOW: Window = Window { ios: 2, bytes: 8192 };
 
     #[test]
-    fn limits_ios_and_bytes() {
+    fn bytes_in_flight_are_limited() {
         let mut usage = Usage::default();
-        assert!(usage.has_room(WINDOW, 4096));
+        assert!(usage.has_room_for(WINDOW, 4096));
         usage.take(4096);
-        assert!(usage.has_room(WINDOW, 4096));
-        assert!(!usage.has_room(WINDOW, 4097));
-        usage.take(0);
-        assert!(!usage.has_room(WINDOW, 0));
+        assert!(usage.has_room_for(WINDOW, 4096));
+        assert!(!usage.has_room_for(WINDOW, 4097));
+        usage.take(4096);
+        assert!(usage.has_room_for(WINDOW, 0) && !usage.has_room_for(WINDOW, 1));
         usage.give_back(4096);
-        assert!(usage.has_room(WINDOW, 8192));
+        assert!(usage.has_room_for(WINDOW, 4096));
     }
 
     #[test]
     fn an_idle_path_takes_any_size() {
         let mut usage = Usage::default();
-        assert!(usage.has_room(WINDOW, 1 << 20));
+        assert!(usage.has_room_for(WINDOW, 1 << 20));
         usage.take(1 << 20);
-        assert!(!usage.has_room(WINDOW, 1));
+        assert!(!usage.has_room_for(WINDOW, 1));
         usage.give_back(1 << 20);
-        assert!(usage.has_room(Window { ios: 0, bytes: 0 }, 1));
+        assert!(usage.has_room_for(Window { ios: 0, bytes: 0 }, 1));
     }
 }

@@ -22,8 +22,8 @@ pub struct Latency {
 impl Latency {
     /// The distribution of all times. `None` without a time.
     pub(super) fn of(times: &Times) -> Option<Self> {
-        let quantile = |quantile| Duration::from_nanos(times.ns().value_at_quantile(quantile));
-        (!times.ns().is_empty()).then(|| Self::by(quantile))
+        let ns = times.ns();
+        (!ns.is_empty()).then(|| Self::by(|quantile| Duration::from_nanos(ns.value_at_quantile(quantile))))
     }
 
     /// The distribution of recent latencies. `None` without a request.

@@ -29,7 +29,9 @@ impl Group {
     /// After [`Group::path_lost`] the driver may still report an outcome that it had received before. All other
     /// requests end as [`Outcome::Lost`].
     pub fn complete(&mut self, now: Instant, path: PathId, tag: Tag, outcome: Outcome) {
-        if let Some(outcome) = self.apply_injection_to_answer(now, path, tag, outcome) {
+        let is_injected = self.paths[path.index()].injections.is_some();
+        let outcome = if is_injected { self.apply_injection_to_answer(now, path, tag, outcome) } else { Some(outcome) };
+        if let Some(outcome) = outcome {
             self.end_attempt(now, path, tag, outcome, true);
         }
     }
@@ -39,7 +41,9 @@ impl Group {
     pub fn partly_done(&mut self, path: PathId, tag: Tag) {
         let request = &mut self.requests[tag];
         assert_eq!((request.state, request.path), (State::InFlight, path), "a completion answers an issue");
-        request.partly_unflushed_in.extend(request.unflushed_in.map(|period| (path, period)));
+        if let Some(period) = request.unflushed_in {
+            request.tried().partly_unflushed_in.push((path, period));
+        }
     }
 
     /// Handles the end of an attempt. `watched`: the driver had the request, so the answer is a sign of life of the
@@ -90,8 +94,8 @@ impl Group {
                 }
                 self.report_to_policy(now, tag, latency, AttemptEnd::Answered);
                 self.record_read(now, path, &io, latency);
-                if !self.requests[tag].partly_unflushed_in.is_empty() && !self.mark_parts(now, tag) {
-                    self.requests[tag].avoid = None;
+                if self.requests[tag].tried.is_some() && !self.mark_parts(now, tag) {
+                    self.requests[tag].tried().avoid = None;
                     self.requeue(now, tag);
                     return;
                 }
@@ -125,30 +129,31 @@ impl Group {
         let request = &mut self.requests[tag];
         if !matches!(outcome, Outcome::Retry { .. }) {
             let is_fenced = outcome == Outcome::Lost { indeterminate: true } && request.io.op.is_mutating();
-            request.failover.get_or_insert(Failover { since: bound_at, is_of_path: !is_fenced });
+            request.tried().failover.get_or_insert(Failover { since: bound_at, is_of_path: !is_fenced });
         }
         match outcome {
             Outcome::Retry { after, cause } => {
-                request.retries += 1;
-                request.retry_error = cause.error();
-                request.avoid = Some(path);
-                request.delay(now, path, after);
+                let tried = request.tried();
+                tried.retries += 1;
+                tried.retry_error = cause.error();
+                tried.avoid = Some(path);
+                tried.delay(now, path, after);
                 self.report_failure(now, tag, latency);
                 self.requeue_after(now, tag, after);
             }
             Outcome::Lost { indeterminate: true } if request.io.op.is_mutating() => {
-                request.failovers += 1;
+                request.tried().failovers += 1;
                 request.leaves_state(now, &self.host_time);
                 request.state = State::Fenced;
                 self.paths[path.index()].fenced.push((epoch, tag));
             }
             Outcome::PathError => {
-                request.refused(path, self.paths[path.index()].per_disk[io.disk.index()].rest.is_refusing());
+                request.tried().refused(path, self.paths[path.index()].per_disk[io.disk.index()].rest.is_refusing());
                 self.path_error(now, path, io.disk, bound_at);
                 self.try_again(now, tag);
             }
             _ => {
-                request.failovers += 1;
+                request.tried().failovers += 1;
                 self.try_again(now, tag);
             }
         }
@@ -159,7 +164,7 @@ impl Group {
     #[cold]
     fn mark_parts(&mut self, now: Instant, tag: Tag) -> bool {
         let request = &mut self.requests[tag];
-        let parts = std::mem::take(&mut request.partly_unflushed_in);
+        let parts = std::mem::take(&mut request.tried().partly_unflushed_in);
         let unflushed = &self.disks[request.io.disk.index()].unflushed;
         let are_current = parts.iter().all(|(path, period)| unflushed.is_current_period(*path, *period));
         if are_current {
@@ -176,11 +181,12 @@ impl Group {
     fn recalled(&mut self, now: Instant, tag: Tag, latency: Duration) {
         let request = &mut self.requests[tag];
         assert!(request.recalled, "only a recalled request ends so");
-        request.recalls += 1;
-        let path = request.path;
+        let (path, since) = (request.path, request.bound_at);
         let is_of_path = self.paths[path.index()].watch.is_suspect();
-        request.failover.get_or_insert(Failover { since: request.bound_at, is_of_path });
-        request.avoid = Some(path);
+        let tried = request.tried();
+        tried.recalls += 1;
+        tried.failover.get_or_insert(Failover { since, is_of_path });
+        tried.avoid = Some(path);
         self.paths[path.index()].recalled += 1;
         // The latency would have been longer still. Without this report the policy would keep the path's old, better
         // estimate. A path that answers all other reads is not at fault.
@@ -209,6 +215,7 @@ impl Group {
     }
 
     /// Reports the end of an attempt to the policy.
+    #[inline]
     fn report_to_policy(&mut self, now: Instant, tag: Tag, latency: Duration, ended: AttemptEnd) {
         let request = &self.requests[tag];
         let (path, class, bytes) = (request.path, request.io.op.class(), request.io.bytes);
@@ -245,11 +252,11 @@ impl Group {
     pub(super) fn is_delayed(&self, now: Instant, tag: Tag) -> bool {
         let request = &self.requests[tag];
         let is_usable = || self.disks[request.io.disk.index()].eligible != 0;
-        request.delayed_paths(now) != 0 && is_usable() && self.choices(now, request) == 0
+        request.known().delayed_paths(now) != 0 && is_usable() && self.choices(now, request) == 0
     }
 
     pub(super) fn back_off_until_delay_is_over(&mut self, now: Instant, tag: Tag) {
-        let left = self.requests[tag].delayed_until(now) - now;
+        let left = self.requests[tag].known().delayed_until(now) - now;
         self.back_off(now, tag, left);
     }
 
@@ -293,10 +300,10 @@ impl Group {
 
     /// The error of a request that has no attempts left.
     fn out_of_attempts(&self, tag: Tag) -> Option<IoError> {
-        let request = &self.requests[tag];
-        if request.retries > self.config.max_retries {
-            return Some(request.retry_error);
+        let tried = self.requests[tag].known();
+        if tried.retries > self.config.max_retries {
+            return Some(tried.retry_error);
         }
-        (request.failovers > self.config.max_failovers).then_some(IoError::Attempts)
+        (tried.failovers > self.config.max_failovers).then_some(IoError::Attempts)
     }
 }

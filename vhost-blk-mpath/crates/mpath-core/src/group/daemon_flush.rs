@@ -35,6 +35,7 @@ impl Group {
                 begun.push(disk);
             }
         }
+        self.update_slots(id);
         begun
     }
 
@@ -45,7 +46,8 @@ impl Group {
         let Some((epoch, round)) = path.per_disk[disk.index()].daemon_flush.take() else { return };
         path.daemon_flushes -= 1;
         path.clear_expiry_if_idle();
-        let per_disk = &mut path.per_disk[disk.index()];
+        self.update_slots(id);
+        let per_disk = &mut self.paths[id.index()].per_disk[disk.index()];
         let unflushed = &self.disks[disk.index()].unflushed;
         if outcome.may_lose_cache() {
             // A path that was used again meanwhile may have taken writes since, and the cache may have lost these too.

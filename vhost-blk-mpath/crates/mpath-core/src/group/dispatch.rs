@@ -7,21 +7,15 @@ use monotonic::Instant;
 use super::{Group, GroupDisk, earlier};
 use crate::failovers::Failover;
 use crate::path::Standing;
-use crate::policy::{Candidate, Choice, Oldest, Query};
+use crate::policy::{Choice, Query};
 use crate::requests::{Request, State};
-use crate::{Action, AnaState, DiskId, OpClass, PathId, Tag};
+use crate::scheduler::Place;
+use crate::{Action, AnaState, DiskId, Io, PathId, Tag};
 
 /// The question about a request that its policy is asked, while `queued` requests wait for a path.
-pub(super) fn query(now: Instant, request: &Request, queued: usize) -> Query {
-    let Request { io, .. } = request;
-    Query { now, class: io.op.class(), bytes: io.bytes, flow: io.flow, queued: queued.max(1) }
-}
-
-/// The candidates without room, as a set.
 #[inline]
-pub(super) fn without_room(candidates: &[Candidate]) -> u64 {
-    let full = candidates.iter().filter(|candidate| !candidate.has_room);
-    full.fold(0, |set, candidate| set | candidate.path.bit())
+pub(super) fn query(now: Instant, io: &Io, queued: usize) -> Query {
+    Query { now, class: io.op.class(), bytes: io.bytes, flow: io.flow, queued: queued.max(1) }
 }
 
 impl Group {
@@ -35,6 +29,9 @@ impl Group {
         self.expect_late_answers();
         self.rest_ends_at = None;
         self.eligible = 0;
+        for id in (0..self.paths.len() as u16).map(PathId) {
+            self.update_slots(id);
+        }
         for disk in self.disks() {
             self.refresh_disk(now, disk);
         }
@@ -75,13 +72,14 @@ impl Group {
 
     /// Binds the next request or flush command. If requests and flush commands both wait for room, they take turns.
     pub(super) fn bind_next(&mut self, now: Instant) -> Option<Action> {
-        let action = if self.flushes.first {
-            self.dispatch_flush(now).or_else(|| self.dispatch(now))
-        } else {
-            self.dispatch(now).or_else(|| self.dispatch_flush(now))
-        };
-        self.flushes.first ^= action.is_some();
-        action
+        let flushes_are_first = self.flushes.first;
+        for is_flush in [flushes_are_first, !flushes_are_first] {
+            if let Some(action) = if is_flush { self.dispatch_flush(now) } else { self.dispatch(now) } {
+                self.flushes.first ^= true;
+                return Some(action);
+            }
+        }
+        None
     }
 
     /// Binds waiting requests until one is to be issued.
@@ -95,7 +93,10 @@ impl Group {
         // go to the same paths wait too.
         let mut waiting_for = [0; 3];
         while let Some((place, tag)) = self.scheduler.candidate(now, last) {
-            if self.has_flush_commands(tag) {
+            let request = &self.requests[tag];
+            let io = request.io;
+            let (class, was_tried) = (io.op.class(), request.tried.is_some());
+            if self.fans_out(io.op) {
                 // The paths of a flush are known only when some path is up.
                 if self.paths.iter().all(|path| path.association.is_none()) {
                     last = Some(place);
@@ -109,19 +110,19 @@ impl Group {
                 (last, reserved_paths, waiting_for) = (None, 0, [0; 3]);
                 continue;
             }
-            if self.is_delayed(now, tag) {
+            if was_tried && self.is_delayed(now, tag) {
                 self.scheduler.take(now, place);
                 self.back_off_until_delay_is_over(now, tag);
                 (last, reserved_paths, waiting_for) = (None, 0, [0; 3]);
                 continue;
             }
-            let request = &self.requests[tag];
-            let (class, choices) = (request.io.op.class(), self.choices(now, request));
+            let choices =
+                if was_tried { self.choices(now, &self.requests[tag]) } else { self.disks[io.disk.index()].eligible };
             if choices != 0 && waiting_for[class.index()] == choices {
-                last = Some(place);
+                last = Some(self.pass(place, io.disk, &waiting_for));
                 continue;
             }
-            match self.select_path(now, tag, choices, reserved_paths) {
+            match self.select_path(now, &io, choices, reserved_paths) {
                 Choice::Path(path) => {
                     self.scheduler.take(now, place);
                     if let Some(action) = self.bind(now, tag, path) {
@@ -131,11 +132,11 @@ impl Group {
                 }
                 Choice::Wait { again } => {
                     self.select_again_at = earlier(self.select_again_at, again);
-                    reserved_paths |= without_room(&self.candidates);
+                    reserved_paths |= choices & !self.candidates[class.index()].with_room();
                     if self.policies.treats_flows_alike(class) {
                         waiting_for[class.index()] = choices;
                     }
-                    last = Some(place);
+                    last = Some(self.pass(place, io.disk, &waiting_for));
                     // Every eligible path has an earlier request that waits for it. With many flows, most of the walk
                     // would find nothing.
                     if self.scheduler.all_need_paths() && self.eligible & !reserved_paths == 0 {
@@ -148,124 +149,86 @@ impl Group {
         None
     }
 
+    /// The place after which the walk goes on, from a request that waits. If all requests of the disk wait for the same paths, it
+    /// goes on with the next disk.
+    fn pass(&self, place: Place, disk: DiskId, waiting_for: &[u64; 3]) -> Place {
+        let eligible = self.disks[disk.index()].eligible;
+        if self.scheduler.are_all_of(disk, waiting_for.map(|paths| paths == eligible)) {
+            place.last_of_disk()
+        } else {
+            place
+        }
+    }
+
     /// The paths that a request may go to, as a set: the best ones. This leaves out paths with controllers that asked
     /// for a delay, and the path to avoid if there is another. A request that was recalled or delayed may take a
     /// worse path.
     pub(super) fn choices(&self, now: Instant, request: &Request) -> u64 {
         let GroupDisk { eligible, usable, .. } = self.disks[request.io.disk.index()];
-        let not_delayed = !request.delayed_paths(now);
-        let not_avoided = request.avoid.map_or(u64::MAX, |path| !path.bit()) & not_delayed;
-        let instead_of_avoided = if request.recalls > 0 { usable & not_avoided } else { 0 };
+        let Some(tried) = &request.tried else { return eligible };
+        let not_delayed = !tried.delayed_paths(now);
+        let not_avoided = tried.avoid.map_or(u64::MAX, |path| !path.bit()) & not_delayed;
+        let instead_of_avoided = if tried.recalls > 0 { usable & not_avoided } else { 0 };
         let sets = [eligible & not_avoided, instead_of_avoided, eligible & not_delayed, usable & not_delayed];
         sets.into_iter().find(|paths| *paths != 0).unwrap_or(0)
     }
 
-    /// Adds the candidates for a request among `choices`, in the order of their ids. Returns whether one of them has room
-    /// for it.
-    pub(super) fn offer(
-        &self,
-        request: &Request,
-        choices: u64,
-        reserved_paths: u64,
-        mut add: impl FnMut(Candidate),
-    ) -> bool {
-        let (bytes, class) = (request.io.bytes, request.io.op.class());
-        let mut left = choices;
-        let mut room = false;
-        while left != 0 {
-            let id = PathId(left.trailing_zeros() as u16);
-            left &= left - 1;
-            let path = &self.paths[id.index()];
-            let has_room = reserved_paths & id.bit() == 0 && path.has_room(self.config.window, bytes);
-            room |= has_room;
-            add(self.candidate(id, class, has_room));
-        }
-        room
-    }
-
-    fn select_path(&mut self, now: Instant, tag: Tag, choices: u64, reserved_paths: u64) -> Choice {
-        let mut candidates = std::mem::take(&mut self.candidates);
-        candidates.clear();
-        let has_room = self.offer(&self.requests[tag], choices, reserved_paths, |candidate| candidates.push(candidate));
-        self.candidates = candidates;
-        if !has_room {
+    #[inline]
+    fn select_path(&mut self, now: Instant, io: &Io, choices: u64, reserved_paths: u64) -> Choice {
+        let class = io.op.class();
+        self.update_candidates(class, io.bytes, choices, reserved_paths);
+        let candidates = &self.candidates[class.index()];
+        debug_assert!(candidates.are(&self.offer(io, choices, reserved_paths)), "each change of a path was noted");
+        let with_room = candidates.with_room();
+        if with_room == 0 {
             return Choice::Wait { again: None };
         }
-        let query = query(now, &self.requests[tag], self.scheduler.ready());
-        let choice = self.policies.of(query.class).select(&query, &self.candidates);
+        let query = query(now, io, self.scheduler.ready());
+        let choice = self.policies.of(class).select(&query, candidates.list());
         match choice {
-            Choice::Path(path) => assert!(
-                self.candidates.iter().any(|c| c.path == path && c.has_room),
-                "a policy chooses a candidate with room"
+            Choice::Path(path) => assert!(with_room & path.bit() != 0, "a policy chooses a candidate with room"),
+            Choice::Wait { .. } => assert!(
+                choices & !with_room != 0 || candidates.list().iter().any(|c| c.in_flight > 0),
+                "a policy waits only for a path without room or with requests in flight"
             ),
-            Choice::Wait { .. } => {
-                let will_change = |c: &Candidate| !c.has_room || c.in_flight > 0;
-                assert!(
-                    self.candidates.iter().any(will_change),
-                    "a policy waits only for a path without room or with requests in flight"
-                );
-            }
         }
         choice
     }
 
-    /// A path as policies see it. A request counts as lost if the path has answered a request of the class that was bound
-    /// at least the suspect timeout later. Lost requests are left out, or they would fill the window for good.
-    fn candidate(&self, id: PathId, class: OpClass, has_room: bool) -> Candidate {
-        let path = &self.paths[id.index()];
-        let mut candidate = Candidate {
-            path: id,
-            has_room,
-            in_flight: path.usage.ios + path.watch.abandoned(),
-            in_flight_bytes: path.usage.bytes,
-            of_class: path.by_class[class.index()],
-            numa_distance: path.config.numa_distance,
-            oldest: None,
-        };
-        let mut next = path.in_flight[class.index()].oldest();
-        while let Some(tag) = next {
-            let Request { bound_at, io, .. } = self.requests[tag];
-            if path.answered_to[class.index()] < Some(bound_at + self.config.suspect_timeout) {
-                candidate.oldest = Some(Oldest { bound_at, bytes: io.bytes });
-                break;
-            }
-            candidate.in_flight -= 1;
-            candidate.in_flight_bytes -= u64::from(io.bytes);
-            candidate.of_class.give_back(io.bytes);
-            next = self.requests[tag].newer();
-        }
-        candidate
-    }
-
     /// Binds a request to a path. Returns the action, unless the path's injection keeps the request.
     fn bind(&mut self, now: Instant, tag: Tag, id: PathId) -> Option<Action> {
-        if let Some(failover) = self.requests[tag].failover.take() {
-            self.count_failover(now, tag, failover);
+        if let Some(tried) = &mut self.requests[tag].tried {
+            tried.avoid = None;
+            if let Some(failover) = tried.failover.take() {
+                self.count_failover(now, tag, failover);
+            }
         }
-        let path = &mut self.paths[id.index()];
-        let association = path.association.expect("an eligible path is live");
-        let request = &mut self.requests[tag];
+        let Self { paths, requests, scheduler, hedges, config, .. } = self;
+        let path = &mut paths[id.index()];
+        let association = path.association.as_ref().expect("an eligible path is live");
+        let request = &mut requests[tag];
         let io = request.io;
         let class = io.op.class().index();
-        request.history.bound(now, id, || self.scheduler.pauses(now, io.disk));
+        request.history.bound(now, id, || scheduler.pauses(now, io.disk));
         request.path = id;
         request.epoch = association.epoch;
         request.bound_at = now;
         let unflushed_in =
-            association.volatile_write_cache && !self.config.shared_write_cache && io.op.is_mutating() && !io.fua;
-        request.unflushed_in = unflushed_in.then_some(path.per_disk[io.disk.index()].cache_period);
-        request.avoid = None;
+            association.volatile_write_cache && !config.shared_write_cache && io.op.is_mutating() && !io.fua;
+        request.unflushed_in = unflushed_in.then(|| path.per_disk[io.disk.index()].cache_period);
         request.recalled = false;
-        request.may_hedge = self.hedges.bound(now, &io);
+        request.may_hedge = hedges.bound(now, &io);
+        request.state = State::InFlight;
         path.usage.take(io.bytes);
         path.by_class[class].take(io.bytes);
         path.stats[class].in_flight += 1;
-        self.requests.link(&mut path.in_flight[class], tag);
-        if let Some(state) = self.apply_injection(now, id, tag) {
+        requests.link(&mut path.in_flight[class], tag);
+        let is_injected = path.injections.is_some();
+        self.note_room(id);
+        if is_injected && let Some(state) = self.apply_injection(now, id, tag) {
             self.requests[tag].state = state;
             return None;
         }
-        self.requests[tag].state = State::InFlight;
         self.issued(now, id, tag);
         Some(Action::Issue { path: id, tag })
     }
@@ -281,15 +244,45 @@ impl Group {
         }
     }
 
+    /// A request, a flush command or a hedge takes up room on a path.
+    pub(super) fn take_room(&mut self, id: PathId, bytes: u32) {
+        self.paths[id.index()].usage.take(bytes);
+        self.note_room(id);
+    }
+
+    pub(super) fn give_room_back(&mut self, id: PathId, bytes: u32) {
+        self.paths[id.index()].usage.give_back(bytes);
+        self.note_room(id);
+    }
+
+    /// Updates what the queue pair of a path can take, after a change of its association or of the commands that it holds.
+    pub(super) fn update_slots(&mut self, id: PathId) {
+        let path = &mut self.paths[id.index()];
+        path.update_slots(self.config.window);
+        self.probed = self.probed & !id.bit() | if path.probe.is_some() { id.bit() } else { 0 };
+        self.note_room(id);
+    }
+
+    /// Takes note of a change of what a path holds, or of what it can take.
+    #[inline]
+    pub(super) fn note_room(&mut self, id: PathId) {
+        let has_room = self.paths[id.index()].has_room(self.config.window, 0);
+        self.with_room = self.with_room & !id.bit() | if has_room { id.bit() } else { 0 };
+        self.candidates.iter_mut().for_each(|of| of.changed(id));
+    }
+
     /// Releases a request from its path: it was answered, or was never sent.
+    #[inline]
     pub(super) fn unbind(&mut self, tag: Tag) {
-        let request = &self.requests[tag];
-        let (io, class) = (request.io, request.io.op.class().index());
-        let path = &mut self.paths[request.path.index()];
-        path.usage.give_back(io.bytes);
-        path.by_class[class].give_back(io.bytes);
+        let Self { paths, requests, .. } = self;
+        let request = &requests[tag];
+        let (id, bytes, class) = (request.path, request.io.bytes, request.io.op.class().index());
+        let path = &mut paths[id.index()];
+        path.usage.give_back(bytes);
+        path.by_class[class].give_back(bytes);
         path.stats[class].in_flight -= 1;
-        self.requests.unlink(&mut path.in_flight[class], tag);
+        requests.unlink(&mut path.in_flight[class], tag);
+        self.note_room(id);
         self.drop_hedge(tag);
     }
 }

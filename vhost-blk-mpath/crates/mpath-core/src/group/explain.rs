@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use monotonic::{Duration, Instant};
 
 use super::Group;
-use super::dispatch::{query, without_room};
+use super::candidates::without_room;
+use super::dispatch::query;
 use crate::explanation::{Explanation, FlushTarget, Next, NextRequest, PathVerdict, WaitCause, Waiting, WhyNot};
 use crate::path::Standing;
 use crate::policy::{Choice, Opinion};
@@ -53,7 +54,7 @@ impl Group {
     /// Walks over the waiting requests as [`Group::dispatch`] does.
     fn walk(&self, now: Instant) -> Walk {
         let (mut scheduler, mut policies) = (self.scheduler.clone(), self.policies.clone());
-        let (mut heads, mut last, mut reserved_paths, mut candidates) = (Vec::new(), None, 0, Vec::new());
+        let (mut heads, mut last, mut reserved_paths) = (Vec::new(), None, 0);
         let mut waiting_for = [0; 3];
         while let Some((place, tag)) = scheduler.candidate(now, last) {
             last = Some(place);
@@ -61,11 +62,11 @@ impl Group {
             if self.has_flush_commands(tag) || self.is_delayed(now, tag) {
                 continue;
             }
-            candidates.clear();
             let (class, choices) = (request.io.op.class(), self.choices(now, request));
-            let has_room = self.offer(request, choices, reserved_paths, |candidate| candidates.push(candidate));
+            let candidates = self.offer(&request.io, choices, reserved_paths);
+            let has_room = candidates.iter().any(|candidate| candidate.has_room);
             let is_known_to_wait = choices != 0 && waiting_for[class.index()] == choices;
-            let query = query(now, request, scheduler.ready());
+            let query = query(now, &request.io, scheduler.ready());
             let choice = if has_room && !is_known_to_wait {
                 policies.of(query.class).select(&query, &candidates)
             } else {
@@ -98,10 +99,9 @@ impl Group {
         let hypothetical = Request::hypothetical(now, io);
         let request = waiting.map_or(&hypothetical, |tag| &self.requests[tag]);
         let reserved_paths = head.map_or(walk.reserved_paths, |head| head.reserved_paths);
-        let mut candidates = Vec::new();
-        let has_room =
-            self.offer(request, self.choices(now, request), reserved_paths, |candidate| candidates.push(candidate));
-        let query = query(now, request, walk.scheduler.ready() + usize::from(waiting.is_none()));
+        let candidates = self.offer(&request.io, self.choices(now, request), reserved_paths);
+        let has_room = candidates.iter().any(|candidate| candidate.has_room);
+        let query = query(now, &request.io, walk.scheduler.ready() + usize::from(waiting.is_none()));
         let mut policies = self.policies.clone();
         let policy = policies.of(query.class);
         let opinions = policy.opinions(&query, &candidates);
@@ -145,7 +145,7 @@ impl Group {
         let path = &self.paths[id.index()];
         let io = &request.io;
         let standing = path.standing(now, io.disk);
-        let delayed = request.delay_on(now, id);
+        let delayed = request.known().delay_on(now, id);
         let why_not = match standing {
             _ if is_next => None,
             Standing::Down => Some(WhyNot::Down),
@@ -154,7 +154,7 @@ impl Group {
             Standing::Draining => Some(WhyNot::Draining),
             _ if delayed.is_some() => delayed.map(|until| WhyNot::ControllerDelay { ends_in: until - now }),
             Standing::Suspect(_) if opinion.is_none() => Some(WhyNot::Suspect),
-            Standing::Usable(_) if opinion.is_none() && request.avoid == Some(id) => Some(WhyNot::Avoided),
+            Standing::Usable(_) if opinion.is_none() && request.known().avoid == Some(id) => Some(WhyNot::Avoided),
             Standing::Usable(AnaState::NonOptimized) if opinion.is_none() => Some(WhyNot::NonOptimized),
             _ if !path.has_room(self.config.window, io.bytes) => Some(WhyNot::WindowFull),
             _ if reserved_paths & id.bit() != 0 => Some(WhyNot::RoomReserved),

@@ -326,9 +326,8 @@ impl Group {
     }
 
     fn bind_flush_command(&mut self, now: Instant, id: PathId, tag: Tag, covers: Round) -> Option<Action> {
-        let path = &mut self.paths[id.index()];
-        path.usage.take(0);
-        path.stats[CLASS].in_flight += 1;
+        self.take_room(id, 0);
+        self.paths[id.index()].stats[CLASS].in_flight += 1;
         let attempt = Attempt { covers, bound_at: now, issued_at: now };
         if self.apply_injection(now, id, tag).is_some() {
             self.command(id, tag).state = FlushCommandState::Injected(attempt);
@@ -340,9 +339,8 @@ impl Group {
     }
 
     fn unbind_flush_command(&mut self, id: PathId) {
-        let path = &mut self.paths[id.index()];
-        path.usage.give_back(0);
-        path.stats[CLASS].in_flight -= 1;
+        self.give_room_back(id, 0);
+        self.paths[id.index()].stats[CLASS].in_flight -= 1;
     }
 
     /// Releases a flush command that the injection of its path has kept.

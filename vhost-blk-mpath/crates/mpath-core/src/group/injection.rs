@@ -160,7 +160,7 @@ impl Group {
         outcome: Outcome,
     ) -> Option<Outcome> {
         let path = &mut self.paths[id.index()];
-        let (Some(injections), Some(live)) = (&mut path.injections, path.association) else {
+        let (Some(injections), Some(live)) = (&mut path.injections, &path.association) else {
             return Some(outcome);
         };
         let request = &self.requests[tag];
@@ -271,7 +271,8 @@ impl Group {
                 // The request was never sent, so its attempt does not count as a failover. Its wait is still measured
                 // as one, because the guest has waited.
                 let request = &mut self.requests[tag];
-                request.failover.get_or_insert(Failover { since: request.bound_at, is_of_path: true });
+                let since = request.bound_at;
+                request.tried().failover.get_or_insert(Failover { since, is_of_path: true });
                 self.unbind(tag);
                 self.requeue(now, tag);
             }

@@ -4,6 +4,7 @@
 //!
 //! * `mod`: configuration, small events, time.
 //! * [`dispatch`]: which request gets which path, and when.
+//! * [`candidates`]: what policies see of the paths.
 //! * [`completion`]: what follows from the outcome of an attempt.
 //! * [`paths`]: paths that come and go, and fences.
 //! * [`injection`]: injections, and the requests and answers that they keep.
@@ -18,6 +19,7 @@
 //! * [`explain`]: what happens next, and why.
 //! * [`slow`]: the slowest requests of the last minutes.
 
+mod candidates;
 mod completion;
 mod daemon_flush;
 mod dispatch;
@@ -44,7 +46,7 @@ use crate::host_time::HostTime;
 use crate::late_answers::LateAnswers;
 use crate::oldest_request::PublishedRequest;
 use crate::path::Path;
-use crate::policy::{ActivePolicies, Candidate};
+use crate::policy::ActivePolicies;
 use crate::requests::{Requests, State};
 use crate::scheduler::Scheduler;
 use crate::slow_requests::SlowRequests;
@@ -54,6 +56,7 @@ use crate::{
     Action, ClassPolicies, DiskId, FailedRequest, FailoverTimes, FenceWaits, FlowId, GuestErrors, Io, IoError,
     MAX_DISKS, Op, Outcome, PathId, PolicyKind, SchedulerKind, SchedulerSpec, SharedDisk, Tag, UnflushedPaths, Window,
 };
+use candidates::Candidates;
 use flush::FlushJobs;
 use hedge::Hedges;
 pub use hedge::Hedging;
@@ -136,6 +139,10 @@ pub struct Group {
     without_path: usize,
     /// The paths that policies may choose from now for any disk, as a set.
     eligible: u64,
+    /// The paths with room for a request without data, as a set.
+    with_room: u64,
+    /// The paths with a probe, as a set.
+    probed: u64,
     /// Requests that the injection of their path has released. If there is an outcome, the injection ends the request
     /// with it, and the request is not sent.
     released: VecDeque<(PathId, Tag, Option<Outcome>)>,
@@ -169,8 +176,8 @@ pub struct Group {
     select_again_at: Option<Instant>,
     /// Paths, as a set, that have no room for an earlier request. Later requests may not take the room there.
     reserved_paths: u64,
-    /// Scratch space of `dispatch`.
-    candidates: Vec<Candidate>,
+    /// By class.
+    candidates: [Candidates; 3],
 }
 
 /// The earlier of two times, if there is one.
@@ -179,6 +186,19 @@ pub(super) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<In
         (Some(one), Some(other)) => Some(one.min(other)),
         (one, other) => one.or(other),
     }
+}
+
+/// The paths of a set, in the order of their ids.
+#[inline]
+pub(super) fn paths_of(mut set: u64) -> impl Iterator<Item = PathId> {
+    std::iter::from_fn(move || {
+        if set == 0 {
+            return None;
+        }
+        let id = PathId(set.trailing_zeros() as u16);
+        set &= set - 1;
+        Some(id)
+    })
 }
 
 /// A disk of the group. Sets are sets of paths.
@@ -234,6 +254,8 @@ impl Group {
             disks: disks.iter().map(of).collect(),
             without_path: disks.len(),
             eligible: 0,
+            with_room: 0,
+            probed: 0,
             released: VecDeque::new(),
             finished: VecDeque::new(),
             open: 0,
@@ -253,7 +275,7 @@ impl Group {
             paths_expected: true,
             select_again_at: None,
             reserved_paths: 0,
-            candidates: Vec::new(),
+            candidates: Default::default(),
         }
     }
 
@@ -279,15 +301,24 @@ impl Group {
     pub fn poll_action(&mut self, now: Instant) -> Option<Action> {
         self.handle_timeout(now);
         loop {
-            let action = self
-                .poll_finished(now)
-                .or_else(|| self.poll_recall(now))
-                .or_else(|| self.poll_released(now))
-                .or_else(|| self.bind_next(now))
-                // A flush that has just started may be over already.
-                .or_else(|| self.poll_finished(now))
-                .or_else(|| self.poll_hedge(now))
-                .or_else(|| self.poll_probe(now));
+            if let Some(finished) = self.poll_finished(now) {
+                return Some(finished);
+            }
+            if self.is_recall_due(now)
+                && let Some(recall) = self.poll_recall(now)
+            {
+                return Some(recall);
+            }
+            if !self.released.is_empty()
+                && let Some(released) = self.poll_released(now)
+            {
+                return Some(released);
+            }
+            if let Some(bound) = self.bind_next(now) {
+                return Some(bound);
+            }
+            // A flush that has just started may be over already.
+            let action = self.poll_finished(now).or_else(|| self.poll_hedge(now)).or_else(|| self.poll_probe(now));
             // An injection may have failed the request that was just bound, and recalled requests may have a better
             // path. Or a path has become usable that silent paths are to be compared with.
             if action.is_some() || (self.released.is_empty() && !self.is_recall_due(now) && !self.is_watch_due(now)) {
@@ -299,9 +330,8 @@ impl Group {
 
     /// The next end of a hedge, or of a request. A hedge ends before its request.
     fn poll_finished(&mut self, now: Instant) -> Option<Action> {
-        let hedge = self.poll_hedge_end();
-        if hedge.is_some() {
-            return hedge;
+        if let Some(hedge) = self.poll_hedge_end() {
+            return Some(hedge);
         }
         let (tag, result) = self.finished.pop_front()?;
         let request = &mut self.requests[tag];
@@ -359,7 +389,20 @@ impl Group {
     }
 
     /// Handles what is due. [`Group::poll_action`] does so too.
+    #[inline]
     pub fn handle_timeout(&mut self, now: Instant) {
+        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        if is_due(self.timers.next())
+            || is_due(self.watch_at)
+            || is_due(self.rest_ends_at)
+            || self.scheduler.throttles()
+            || self.without_path > 0
+        {
+            self.handle_due(now);
+        }
+    }
+
+    fn handle_due(&mut self, now: Instant) {
         while let Some(due) = self.timers.pop_due(now) {
             match due {
                 Due::Inject(path, tag, outcome) => self.released.push_back((path, tag, outcome)),
@@ -373,9 +416,6 @@ impl Group {
                 }
                 Due::RetryFlushCommand(path, tag) => self.queue_flush_command(path, tag),
             }
-        }
-        if self.open > 0 {
-            self.policies.handle_timeout(now);
         }
         self.scheduler.handle_timeout(now);
         self.check_watches(now);
@@ -484,6 +524,7 @@ impl Group {
         self.gives_up_at(disk).is_some_and(|at| at <= now) && self.disks[disk.index()].eligible == 0
     }
 
+    #[inline]
     fn finish(&mut self, tag: Tag, result: Result<(), IoError>) {
         let request = &mut self.requests[tag];
         assert!(!matches!(request.state, State::Free | State::Finished), "a request finishes once");

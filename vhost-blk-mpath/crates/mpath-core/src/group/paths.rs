@@ -38,7 +38,7 @@ impl Group {
         *path = Path { last_epoch: path.last_epoch, ..Path::vacant(self.config.suspect_timeout, self.disks.len()) };
         self.disks.iter().for_each(|disk| disk.unflushed.path_removed(id));
         self.policies.iter_mut().for_each(|policy| policy.path_changed(id));
-        self.requests.iter_mut().for_each(|request| request.forget_path(id));
+        self.requests.iter_mut().filter_map(|request| request.tried.as_mut()).for_each(|tried| tried.forget_path(id));
     }
 
     /// Records that a path has a live controller and a ready queue pair.

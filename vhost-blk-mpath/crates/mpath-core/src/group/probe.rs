@@ -9,7 +9,7 @@
 
 use monotonic::Instant;
 
-use super::Group;
+use super::{Group, paths_of};
 use crate::inject::Verdict;
 use crate::path::{Probe, ProbeState};
 use crate::policy::ProbeResult;
@@ -41,24 +41,21 @@ impl Group {
         let done = ProbeResult { now, path, bytes: probe.bytes, latency };
         self.policies.iter_mut().for_each(|policy| policy.probed(&done));
         self.paths[path.index()].clear_expiry_if_idle();
+        self.update_slots(path);
     }
 
     pub(super) fn poll_probe(&mut self, now: Instant) -> Option<Action> {
-        let mut free = 0;
-        for (path, id) in self.paths.iter_mut().zip(0..).map(|(path, id)| (path, PathId(id))) {
-            let has_room = path.has_room(self.config.window, 0);
-            match &mut path.probe {
-                Some(probe) if probe.state == ProbeState::Released => {
-                    probe.state = ProbeState::Issued;
-                    path.probes += 1;
-                    let (bytes, disk) = (probe.bytes, probe.disk);
-                    path.issued(now, self.config.io_timeout);
-                    return Some(Action::Probe { path: id, disk, bytes });
-                }
-                None if self.eligible & id.bit() != 0 && has_room => free |= id.bit(),
-                Some(_) | None => {}
+        for id in paths_of(self.probed) {
+            let path = &mut self.paths[id.index()];
+            if let Some(probe) = path.probe.as_mut().filter(|probe| probe.state == ProbeState::Released) {
+                probe.state = ProbeState::Issued;
+                path.probes += 1;
+                let (bytes, disk) = (probe.bytes, probe.disk);
+                path.issued(now, self.config.io_timeout);
+                return Some(Action::Probe { path: id, disk, bytes });
             }
         }
+        let free = self.eligible & self.with_room & !self.probed;
         let (id, bytes) = self.policies.probe(now, free, self.open > 0)?;
         assert!(free & id.bit() != 0, "a policy probes only the offered paths");
         assert!(bytes >= 512 && bytes.is_multiple_of(512) && bytes <= MAX_PROBE_BYTES, "{bytes} bytes");
@@ -74,6 +71,7 @@ impl Group {
                 path.probe = Some(probe);
                 path.probes += 1;
                 path.issued(now, self.config.io_timeout);
+                self.update_slots(id);
                 return Some(Action::Probe { path: id, disk, bytes });
             }
             Verdict::Delay { delay, error } => {
@@ -88,6 +86,7 @@ impl Group {
             }
             Verdict::Stall => path.probe = Some(probe),
         }
+        self.update_slots(id);
         self.poll_probe(now)
     }
 
@@ -110,6 +109,7 @@ impl Group {
         if path.probe.is_some_and(|probe| probe.state != ProbeState::Issued && of(probe.disk)) {
             path.probe = None;
             self.timers.forget_probe(id);
+            self.update_slots(id);
         }
     }
 }

@@ -11,7 +11,7 @@ use monotonic::Instant;
 use super::{Group, earlier};
 use crate::overdue_reads::{Read, size};
 use crate::requests::{Request, State};
-use crate::silence::COMPARE_EVERY;
+use crate::silence::{COMPARE_EVERY, FLOOR};
 use crate::{Action, Op, OpClass, PathId, Tag};
 
 impl Group {
@@ -22,8 +22,10 @@ impl Group {
         request.issued_at = now;
         // Without another usable path no recall is due. When a path becomes usable, the group looks again.
         let elsewhere = self.disks[request.io.disk.index()].usable & !id.bit() != 0;
-        if request.io.op == Op::Read && elsewhere {
-            let read = Read { issued_at: now, bytes: request.io.bytes, recalls: request.recalls };
+        // No read is overdue before this.
+        let soonest = now + FLOOR.min(self.config.suspect_timeout);
+        if request.io.op == Op::Read && elsewhere && self.recall_at.is_none_or(|at| at > soonest) {
+            let read = Read { issued_at: now, bytes: request.io.bytes, recalls: request.known().recalls };
             let at = self.paths[id.index()].read_deadlines.earliest(read);
             self.recall_by(at);
         }
@@ -89,7 +91,7 @@ impl Group {
         }
         let disk = &self.disks[request.io.disk.index()];
         let bypassed = disk.bypassed & id.bit() != 0;
-        let by_silence = if bypassed { path.watch.recall_at(request.recalls, &self.attention) } else { None };
+        let by_silence = if bypassed { path.watch.recall_at(request.known().recalls, &self.attention) } else { None };
         // An answer that an injection delays has arrived, so it does not age. A stalled answer does.
         let stalled = |path: &crate::path::Path| path.injections.as_ref().is_some_and(|held| held.is_stalled(tag));
         let ages = request.io.op == Op::Read && (request.state != State::Answered || stalled(path));
@@ -97,7 +99,7 @@ impl Group {
         if !ages || elsewhere == 0 {
             return by_silence;
         }
-        let &Request { io, issued_at, recalls, .. } = request;
+        let (&Request { io, issued_at, .. }, recalls) = (request, request.known().recalls);
         let (read, patient) = (Read { issued_at, bytes: io.bytes, recalls }, self.late_answers.is_overdrawn());
         let mut by_age = path.read_deadlines.due_at(now, read, &self.attention, patient);
         let waited = self.attention.between(issued_at, now);

@@ -39,7 +39,7 @@ impl Group {
             return;
         }
         let request = &self.requests[tag];
-        let (io, history) = (request.io, &request.history);
+        let (io, history, tried) = (request.io, &request.history, request.known());
         let pauses = self.scheduler.pauses(now, io.disk);
         let has_path = history.paths != 0;
         let slow = SlowRequest {
@@ -50,7 +50,7 @@ impl Group {
             stages: history.stages(now, request.phase(request.ended_in), pauses, &self.host_time),
             path: (has_path && !self.fans_out(io.op)).then_some(request.path),
             paths: history.paths,
-            attempts: u32::from(has_path) * (1 + request.retries + request.failovers + request.recalls),
+            attempts: u32::from(has_path) * (1 + tried.retries + tried.failovers + tried.recalls),
             result,
         };
         if total >= LONG && self.disks[io.disk.index()].guest.long_request(&slow) {

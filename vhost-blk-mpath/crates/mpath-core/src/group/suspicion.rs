@@ -63,12 +63,13 @@ impl Group {
         let path = &mut self.paths[id.index()];
         path.issued(now, self.config.io_timeout);
         if path.watch.issued(now) {
-            self.watch_changed(now, id);
+            self.silence_begins(now, id);
         }
     }
 
     /// Takes note that the driver has answered a request of this association. `request` is set unless it is a hedge or a flush
     /// command: its class, when it was issued, and its bytes.
+    #[inline]
     pub(super) fn watch_outcome(
         &mut self,
         now: Instant,
@@ -78,7 +79,7 @@ impl Group {
         request: Option<(OpClass, Instant, u32)>,
     ) {
         let path = &mut self.paths[id.index()];
-        if path.association.is_none_or(|live| live.epoch != epoch) {
+        if path.association.as_ref().is_none_or(|live| live.epoch != epoch) {
             return;
         }
         match outcome {
@@ -90,19 +91,42 @@ impl Group {
             Outcome::Success | Outcome::PathError | Outcome::Retry { .. } | Outcome::Failed(_) => {
                 path.watch.answered(now, &self.attention);
                 self.late_answers.answered();
-                let Some((class, issued_at, bytes)) = request else { return self.watch_changed(now, id) };
-                if class != OpClass::Read {
-                    let latency = self.attention.between(issued_at, now);
-                    path.last[class.index()] = Some(LastLatency { answered_at: now, latency });
-                } else if path.read_deadlines.answered(now, issued_at, bytes, &self.attention) {
-                    self.recall_by(now);
+                if let Some((class, issued_at, bytes)) = request {
+                    if class != OpClass::Read {
+                        let latency = self.attention.between(issued_at, now);
+                        path.last[class.index()] = Some(LastLatency { answered_at: now, latency });
+                    } else if path.read_deadlines.answered(now, issued_at, bytes, &self.attention) {
+                        self.recall_by(now);
+                    }
                 }
+                return self.silence_begins(now, id);
             }
         }
         self.watch_changed(now, id);
     }
 
+    /// Takes note that the path was heard of now, or owes an answer from now on.
+    #[inline]
+    fn silence_begins(&mut self, now: Instant, id: PathId) {
+        let path = &mut self.paths[id.index()];
+        if path.watch.owes() {
+            let due = now + path.watch.deadline();
+            self.watch_at = Some(self.watch_at.map_or(due, |at| at.min(due)));
+        } else {
+            path.clear_expiry_if_idle();
+        }
+        if self.suspects & id.bit() != 0 {
+            self.silence_changed(now, id);
+        }
+    }
+
+    /// Takes note of a change of what the path owes.
     pub(super) fn watch_changed(&mut self, now: Instant, id: PathId) {
+        self.update_slots(id);
+        self.silence_changed(now, id);
+    }
+
+    fn silence_changed(&mut self, now: Instant, id: PathId) {
         let path = &mut self.paths[id.index()];
         path.clear_expiry_if_idle();
         let watch = &mut path.watch;

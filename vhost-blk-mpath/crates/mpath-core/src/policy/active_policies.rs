@@ -61,17 +61,9 @@ impl ActivePolicies {
         self.policies[self.position(class)].estimate(path, class)
     }
 
-    /// When the first policy wants [`ActivePolicies::handle_timeout`] called.
+    /// When the first policy wants to be asked for a probe.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         self.policies.iter().filter_map(|policy| policy.next_timeout()).min()
-    }
-
-    pub(crate) fn handle_timeout(&mut self, now: Instant) {
-        for policy in &mut self.policies {
-            if policy.next_timeout().is_some_and(|at| at <= now) {
-                policy.handle_timeout(now);
-            }
-        }
     }
 
     /// The first probe that a policy asks for.

@@ -52,7 +52,7 @@ struct PolicyInfo {
 }
 
 /// A path that a policy may choose or wait for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Candidate {
     pub(crate) path: PathId,
     /// The request fits into the path's window now.
@@ -67,6 +67,8 @@ pub(crate) struct Candidate {
     pub(crate) numa_distance: u32,
     /// The oldest request in flight of the queried class.
     pub(crate) oldest: Option<Oldest>,
+    /// A candidate of the path and class with this number differs at most in `has_room`. 0: no number.
+    pub(crate) version: u64,
 }
 
 /// The oldest request in flight on a path.
@@ -196,13 +198,10 @@ pub(crate) trait Policy: fmt::Debug + Send + CopyPolicy {
     /// Takes the result of a probe, whichever policy asked for it.
     fn probed(&mut self, _done: &ProbeResult) {}
 
-    /// When to call [`Policy::handle_timeout`]. It counts only while there are requests.
+    /// When the group asks for a probe again, while there are requests.
     fn next_timeout(&self) -> Option<Instant> {
         None
     }
-
-    /// Called when the time of [`Policy::next_timeout`] has come. The group tries waiting requests again afterwards.
-    fn handle_timeout(&mut self, _now: Instant) {}
 }
 
 /// The path after `last` in cyclic order. `paths` ascend.

@@ -11,6 +11,7 @@ pub(super) fn candidate(path: u16) -> Candidate {
         of_class: Usage::default(),
         numa_distance: 10,
         oldest: None,
+        version: 0,
     }
 }
 

@@ -34,6 +34,8 @@ pub(super) struct ScheduledDisk {
     /// Requests that wait, and requests that were taken and have not finished.
     pub(super) queued: usize,
     pub(super) outstanding: usize,
+    /// By class, the waiting requests that may go to any eligible path: each needs a path, and is in its first attempt.
+    pub(super) first_attempts: [usize; 3],
     /// Flows with a next request that needs no path.
     pub(super) needs_no_path: BTreeSet<u16>,
     /// Flows that are exempt from limits.
@@ -54,6 +56,7 @@ impl ScheduledDisk {
             turns: FairQueue::new(settings),
             queued: 0,
             outstanding: 0,
+            first_attempts: [0; 3],
             needs_no_path: BTreeSet::new(),
             exempt: BTreeSet::new(),
         }

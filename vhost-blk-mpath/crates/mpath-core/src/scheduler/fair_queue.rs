@@ -43,12 +43,31 @@ impl Tier {
 /// Service divided by weight: the virtual time of start-time fair queueing.
 type VirtualTime = u128;
 
+/// A virtual time and a member, in this order, in one number. No service is so large that the time needs more than 112 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key(u128);
+
+impl Key {
+    fn new(tag: VirtualTime, member: u16) -> Self {
+        Self(tag << 16 | u128::from(member))
+    }
+
+    fn tag(self) -> VirtualTime {
+        self.0 >> 16
+    }
+}
+
 /// The position of a waiting member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     tier: Tier,
-    tag: VirtualTime,
-    pub(super) member: u16,
+    key: Key,
+}
+
+impl Place {
+    pub(super) fn member(self) -> u16 {
+        self.key.0 as u16
+    }
 }
 
 /// A disk or virtqueue in its fair queue.
@@ -108,8 +127,23 @@ impl Member {
         self.is_known = true;
     }
 
-    fn key(&self, id: u16) -> (VirtualTime, u16) {
-        (self.tags[self.tier.index()], id)
+    fn key(&self, id: u16) -> Key {
+        Key::new(self.tags[self.tier.index()], id)
+    }
+
+    pub(super) fn waits(&self) -> bool {
+        self.waits
+    }
+
+    /// The position of the member while it waits.
+    pub(super) fn place(&self, id: u16) -> Place {
+        Place { tier: self.tier, key: self.key(id) }
+    }
+
+    /// Uses up credit. Returns whether the member has become bulk.
+    pub(super) fn spend(&mut self, cost: u64) -> bool {
+        self.credit = self.credit.saturating_sub(cost);
+        self.tier == Tier::Sparse && self.credit == 0
     }
 
     fn by_weight(&self, cost: u64) -> VirtualTime {
@@ -122,12 +156,32 @@ impl Member {
 struct TierQueue {
     /// In order. Most turns take the first member and put it back near the end. This moves little, and no request
     /// allocates memory.
-    by_tag: VecDeque<(VirtualTime, u16)>,
+    by_tag: VecDeque<Key>,
     /// The sum of their weights.
     weight: u64,
     /// The tag of the latest turn, and the largest tag.
     virtual_time: VirtualTime,
     largest_tag: VirtualTime,
+}
+
+impl TierQueue {
+    fn insert(&mut self, key: Key) {
+        if self.by_tag.back().is_none_or(|last| *last < key) {
+            self.by_tag.push_back(key);
+        } else {
+            let at = self.by_tag.binary_search(&key).expect_err("a member is in the queue once");
+            self.by_tag.insert(at, key);
+        }
+    }
+
+    fn remove(&mut self, key: Key) {
+        if self.by_tag.front() == Some(&key) {
+            self.by_tag.pop_front();
+        } else {
+            let at = self.by_tag.binary_search(&key).expect("a waiting member is in the queue of its tier");
+            self.by_tag.remove(at);
+        }
+    }
 }
 
 /// A fair queue. Its owner stores the members.
@@ -151,7 +205,7 @@ impl FairQueue {
     }
 
     pub(super) fn waits(&self) -> bool {
-        self.tiers.iter().any(|tier| !tier.by_tag.is_empty())
+        !self.tiers[0].by_tag.is_empty() || !self.tiers[1].by_tag.is_empty()
     }
 
     /// Sets whether a member has a request to send.
@@ -177,23 +231,17 @@ impl FairQueue {
 
     /// The member with the next turn, or with the turn after `after`. While `now` stays the same, only
     /// [`FairQueue::sent`] changes the order.
+    #[inline]
     pub(super) fn next(&mut self, settings: &Settings, now: Instant, after: Option<Place>) -> Option<Place> {
         if self.passed_since.is_some_and(|since| now - since >= settings.gap) {
             self.allowance = self.allowance.min(-1);
         }
-        let first = if self.allowance < 0 { Tier::Bulk } else { Tier::Sparse };
-        let second = if first == Tier::Sparse { Tier::Bulk } else { Tier::Sparse };
-        let from = |tier: Tier, after: Option<(VirtualTime, u16)>| {
-            let waiting = &self.tiers[tier.index()].by_tag;
-            let at = after.map_or(0, |key| waiting.partition_point(|waits| *waits <= key));
-            waiting.get(at).map(|&(tag, member)| Place { tier, tag, member })
-        };
-        match after {
-            None => from(first, None).or_else(|| from(second, None)),
-            Some(Place { tier, tag, member }) => {
-                from(tier, Some((tag, member))).or_else(|| if tier == first { from(second, None) } else { None })
-            }
-        }
+        let (first, second) = if self.allowance < 0 { (Tier::Bulk, Tier::Sparse) } else { (Tier::Sparse, Tier::Bulk) };
+        let front = |tier: Tier| self.tiers[tier.index()].by_tag.front().map(|&key| Place { tier, key });
+        let Some(Place { tier, key }) = after else { return front(first).or_else(|| front(second)) };
+        let waiting = &self.tiers[tier.index()].by_tag;
+        let next = waiting.get(waiting.partition_point(|waits| *waits <= key)).map(|&key| Place { tier, key });
+        next.or_else(|| if tier == first { front(second) } else { None })
     }
 
     /// Charges a member for a request that it has sent; `more`: the member has another to send now.
@@ -207,18 +255,31 @@ impl FairQueue {
         more: bool,
     ) {
         self.pay(settings, now, member.tier, cost);
-        if member.waits {
-            self.take_out(id, member);
-        }
+        member.sent_in_turn += cost;
+        let becomes_bulk = member.spend(cost);
+        let ends_turn = member.tier == Tier::Bulk || becomes_bulk || !more || member.sent_in_turn >= settings.turn;
+        let key = member.key(id);
         let tier = &mut self.tiers[member.tier.index()];
         let tag = &mut member.tags[member.tier.index()];
+        if member.waits && more && !becomes_bulk && tier.by_tag.front() == Some(&key) {
+            // The usual case: the first member moves back within its tier.
+            tier.virtual_time = tier.virtual_time.max(*tag);
+            if ends_turn {
+                self.end_turn(member);
+                let tier = &mut self.tiers[member.tier.index()];
+                tier.by_tag.pop_front();
+                tier.insert(member.key(id));
+            }
+            return self.end_wait_of_bulk();
+        }
+        if member.waits {
+            tier.weight -= u64::from(member.weight);
+            tier.remove(key);
+        }
         // Members in front found no path with room. The queue owes them nothing for turns that they could not use.
-        *tag = tier.by_tag.front().map_or(*tag, |(first, _)| (*tag).min(*first));
+        *tag = tier.by_tag.front().map_or(*tag, |first| (*tag).min(first.tag()));
         tier.virtual_time = tier.virtual_time.max(*tag);
-        member.sent_in_turn += cost;
-        member.credit = member.credit.saturating_sub(cost);
-        let becomes_bulk = member.tier == Tier::Sparse && member.credit == 0;
-        if member.tier == Tier::Bulk || becomes_bulk || !more || member.sent_in_turn >= settings.turn {
+        if ends_turn {
             self.end_turn(member);
         }
         member.waits = more;
@@ -290,25 +351,15 @@ impl FairQueue {
     }
 
     fn put_in(&mut self, id: u16, member: &Member) {
-        let (tier, key) = (&mut self.tiers[member.tier.index()], member.key(id));
+        let tier = &mut self.tiers[member.tier.index()];
         tier.weight += u64::from(member.weight);
-        if tier.by_tag.back().is_none_or(|last| *last < key) {
-            tier.by_tag.push_back(key);
-        } else {
-            let at = tier.by_tag.binary_search(&key).expect_err("a member is in the queue once");
-            tier.by_tag.insert(at, key);
-        }
+        tier.insert(member.key(id));
     }
 
     fn take_out(&mut self, id: u16, member: &Member) {
-        let (tier, key) = (&mut self.tiers[member.tier.index()], member.key(id));
+        let tier = &mut self.tiers[member.tier.index()];
         tier.weight -= u64::from(member.weight);
-        if tier.by_tag.front() == Some(&key) {
-            tier.by_tag.pop_front();
-        } else {
-            let at = tier.by_tag.binary_search(&key).expect("a waiting member is in the queue of its tier");
-            tier.by_tag.remove(at);
-        }
+        tier.remove(member.key(id));
     }
 }
 

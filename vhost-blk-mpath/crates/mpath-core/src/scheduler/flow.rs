@@ -7,7 +7,7 @@ use monotonic::Instant;
 use super::DEFAULT_WEIGHT;
 use super::fair_queue::{Member, Tier};
 use super::settings::Settings;
-use crate::{DiskId, FlowId, Tag, Times};
+use crate::{DiskId, FlowId, OpClass, Tag, Times};
 
 /// A request that waits for its turn.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +17,8 @@ pub(super) struct WaitingRequest {
     pub(super) since: Instant,
     /// The request can be sent only if a path is eligible.
     pub(super) needs_path: bool,
+    /// The class of a request that needs a path, in its first attempt.
+    pub(super) first_attempt: Option<OpClass>,
 }
 
 #[derive(Clone, Debug)]

@@ -105,6 +105,14 @@ impl Scheduler {
         self.disks[disk.index()].queued
     }
 
+    /// Whether all queued requests of a disk are in their first attempt, of these classes, and need a path.
+    #[inline]
+    pub(crate) fn are_all_of(&self, disk: DiskId, classes: [bool; 3]) -> bool {
+        let disk = &self.disks[disk.index()];
+        let of = |class: usize| if classes[class] { disk.first_attempts[class] } else { 0 };
+        disk.queued == of(0) + of(1) + of(2)
+    }
+
     /// The queued requests that wait only for their turn and room.
     pub(crate) fn ready(&self) -> usize {
         self.len - self.paused
@@ -151,7 +159,9 @@ impl Scheduler {
         }
         assert_eq!(flow.disk, io.disk, "a flow belongs to one disk");
         let is_first = flow.queue.is_empty();
-        flow.queue.push_back(WaitingRequest { tag: io.tag, bytes: io.bytes, since: now, needs_path });
+        let first_attempt = needs_path.then_some(io.op.class());
+        flow.queue.push_back(WaitingRequest { tag: io.tag, bytes: io.bytes, since: now, needs_path, first_attempt });
+        disk.first_attempts[io.op.class().index()] += usize::from(needs_path);
         self.count_pushed(io, needs_path);
         if is_first {
             self.update_turn(io.flow);
@@ -161,7 +171,8 @@ impl Scheduler {
     /// Puts back a request that was taken.
     pub(crate) fn push_front(&mut self, now: Instant, io: &Io, needs_path: bool) {
         let flow = &mut self.flows[usize::from(io.flow.0)];
-        flow.queue.push_front(WaitingRequest { tag: io.tag, bytes: io.bytes, since: now, needs_path });
+        let waiting = WaitingRequest { tag: io.tag, bytes: io.bytes, since: now, needs_path, first_attempt: None };
+        flow.queue.push_front(waiting);
         self.count_pushed(io, needs_path);
         self.update_turn(io.flow);
         self.finished(io.flow);
@@ -170,7 +181,9 @@ impl Scheduler {
     fn count_pushed(&mut self, io: &Io, needs_path: bool) {
         self.len += 1;
         self.needs_no_path += usize::from(!needs_path);
-        self.change(io.disk, |disk| disk.queued += 1);
+        let disk = &mut self.disks[io.disk.index()];
+        disk.queued += 1;
+        self.paused += usize::from(disk.is_paused());
     }
 
     /// Changes the state of a disk, and updates the counts of throttled disks and of requests of paused disks.
@@ -200,22 +213,29 @@ impl Scheduler {
         if disk.is_paused() {
             disk.turns.interrupt();
         }
-        let waits = disk.has_turns();
-        self.turns.set_waits(&self.settings, id.0, &mut disk.member, waits);
+        if self.disks.len() > 1 {
+            let disk = &mut self.disks[id.index()];
+            let waits = disk.has_turns();
+            self.turns.set_waits(&self.settings, id.0, &mut disk.member, waits);
+        }
     }
 
     /// Takes the request that [`Scheduler::candidate`] has just returned. Flows that were passed keep their turns.
     pub(crate) fn take(&mut self, now: Instant, place: Place) {
-        let id = place.flow();
+        let id = place.flow;
         let flow = &mut self.flows[usize::from(id.0)];
         let sent = flow.queue.pop_front().expect("the candidate is still queued");
         flow.sent(now, sent);
         let of = flow.disk;
+        let has_others = self.disks.len() > 1;
         let disk = &mut self.disks[of.index()];
         self.len -= 1;
         self.needs_no_path -= usize::from(!sent.needs_path);
         self.paused -= usize::from(disk.is_paused());
         (disk.queued, disk.outstanding) = (disk.queued - 1, disk.outstanding + 1);
+        if let Some(class) = sent.first_attempt {
+            disk.first_attempts[class.index()] -= 1;
+        }
         if disk.limits.are_set() {
             disk.limits.take(now, sent.bytes);
         }
@@ -230,8 +250,12 @@ impl Scheduler {
         if disk.is_paused() {
             disk.turns.interrupt();
         }
-        let more = disk.has_turns();
-        self.turns.sent(&self.settings, now, of.0, &mut disk.member, cost, more);
+        if has_others {
+            let more = disk.has_turns();
+            self.turns.sent(&self.settings, now, of.0, &mut disk.member, cost, more);
+        } else {
+            disk.member.spend(cost);
+        }
     }
 
     /// Takes all requests of a disk in spite of turns and limits, because they will not be sent.
@@ -250,6 +274,9 @@ impl Scheduler {
         self.len -= count;
         self.needs_no_path -= taken.iter().filter(|waiting| !waiting.needs_path).count();
         self.change(disk, |disk| (disk.queued, disk.outstanding) = (disk.queued - count, disk.outstanding + count));
+        for class in taken.iter().filter_map(|waiting| waiting.first_attempt) {
+            self.disks[disk.index()].first_attempts[class.index()] -= 1;
+        }
         self.update_turn(id);
         taken.into_iter().map(|waiting| waiting.tag).collect()
     }
@@ -310,11 +337,14 @@ impl Scheduler {
         self.disks.iter().filter_map(ScheduledDisk::throttled_until).min()
     }
 
+    /// Whether limits throttle a disk.
+    #[inline]
+    pub(crate) fn throttles(&self) -> bool {
+        self.throttled > 0
+    }
+
     /// Ends the throttling of disks that is due.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
-        if self.throttled == 0 {
-            return;
-        }
         for id in (0..self.disks.len() as u16).map(DiskId) {
             if self.change(id, |disk| disk.end_throttling(now)) {
                 self.update_turn_of_disk(id);

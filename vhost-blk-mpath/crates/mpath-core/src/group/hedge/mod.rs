@@ -220,7 +220,7 @@ impl Group {
             None => drop(self.hedges.under_way.swap_remove(at)),
         }
         if before.is_on_path() && !next.is_some_and(HedgeState::is_on_path) {
-            self.paths[path.index()].usage.give_back(bytes);
+            self.give_room_back(path, bytes);
         }
     }
 

@@ -68,7 +68,7 @@ impl Group {
     fn hedge(&mut self, now: Instant, tag: Tag, waited: Duration) {
         let request = &self.requests[tag];
         let (of, bytes) = (request.path, request.io.bytes);
-        let eligible = self.disks[request.io.disk.index()].eligible & !request.delayed_paths(now);
+        let eligible = self.disks[request.io.disk.index()].eligible & !request.known().delayed_paths(now);
         let Some(id) = self.path_for_hedge(now, eligible & !of.bit(), bytes, waited) else { return };
         self.hedges.budget -= HEDGE_COST;
         let path = &mut self.paths[id.index()];
@@ -87,7 +87,7 @@ impl Group {
             }
             Verdict::Stall => {}
         }
-        path.usage.take(bytes);
+        self.take_room(id, bytes);
         self.requests[tag].history.paths |= id.bit();
         self.hedges.under_way.push(hedge);
     }

@@ -66,9 +66,10 @@ impl Admission {
         self.decided_for != paths || self.next_at.is_none_or(|at| at <= now)
     }
 
-    /// Whether the path may get one of `waiting` requests.
-    pub(super) fn admits(&self, path: PathId, waiting: f64) -> bool {
-        self.admitted & path.bit() != 0 && (self.near & path.bit() != 0 || waiting > self.reserve)
+    /// The paths that may get one of `waiting` requests, as a set.
+    #[inline]
+    pub(super) fn admitted(&self, waiting: impl FnOnce() -> f64) -> u64 {
+        if self.admitted != self.near && waiting() > self.reserve { self.admitted } else { self.near }
     }
 
     /// Decides which of `offers` are used while `outstanding` bytes are in flight or waiting.
@@ -143,10 +144,7 @@ mod tests {
         let mut sizes = Sizes::default();
         sizes.add(1000.0);
         admission.decide(Instant::now(), params, &mut offers(paths), outstanding, &sizes);
-        (0..paths.len() as u16)
-            .map(PathId)
-            .filter(|path| admission.admits(*path, 1.0))
-            .fold(0, |set, path| set | path.bit())
+        admission.admitted(|| 1.0)
     }
 
     #[test]
@@ -177,7 +175,7 @@ mod tests {
         (paths[0].rate, paths[0].window) = (f64::INFINITY, f64::INFINITY);
         let mut admission = Admission::default();
         admission.decide(Instant::now(), &PARAMS, &mut paths, 1e6, &Sizes::default());
-        assert!(admission.admits(PathId(0), 1.0) && !admission.admits(PathId(1), 1.0));
+        assert_eq!(admission.admitted(|| 1.0), 0b01);
     }
 
     #[test]
@@ -188,7 +186,7 @@ mod tests {
         paths[0].must_be_tried = true;
         let mut admission = Admission::default();
         admission.decide(Instant::now(), &PARAMS, &mut paths, 1e6, &Sizes::default());
-        assert!(admission.admits(PathId(0), 1.0));
+        assert_eq!(admission.admitted(|| 1.0) & 0b01, 0b01);
     }
 
     #[test]
@@ -199,7 +197,6 @@ mod tests {
         // Four requests behind: 1.5 · 0.5 · √4.
         let mut paths = offers(&[(0.004, 1e6), (0.050, 1e6)]);
         admission.decide(Instant::now(), &PARAMS, &mut paths, 1e6, &sizes);
-        assert!(!admission.admits(PathId(1), 1.0) && admission.admits(PathId(1), 2.0));
-        assert!(admission.admits(PathId(0), 1.0));
+        assert_eq!([1.0, 2.0].map(|waiting| admission.admitted(|| waiting)), [0b01, 0b11]);
     }
 }

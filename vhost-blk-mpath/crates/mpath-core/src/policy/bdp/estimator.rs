@@ -19,6 +19,8 @@
 //!   may still carry all that the guest sends, with queued requests. A lower latency with fewer requests tells the
 //!   two cases apart.
 
+use std::fmt;
+
 use monotonic::{Duration, Instant};
 
 use super::latency::{LatencyFilter, Mean};
@@ -93,6 +95,18 @@ pub(super) struct Estimator {
     last_cut_at: Option<Instant>,
     /// The estimates: delay in s, rate in bytes per second. `None`: unknown.
     known: Option<(f64, f64)>,
+    version: Version,
+}
+
+/// The number of changes of an estimate, over all of its restarts.
+#[derive(Clone, Copy)]
+struct Version(u64);
+
+/// Empty: the debug text of a [`crate::Group`] shows only what affects decisions.
+impl fmt::Debug for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Version").finish_non_exhaustive()
+    }
 }
 
 impl Default for Estimator {
@@ -106,6 +120,7 @@ impl Default for Estimator {
             since: None,
             last_cut_at: None,
             known: None,
+            version: Version(1),
         }
     }
 }
@@ -113,7 +128,8 @@ impl Default for Estimator {
 impl Estimator {
     /// Forgets everything except the sizes. `mean` is the first estimate, if known.
     pub(super) fn restart(&mut self, now: Instant, mean: Option<Mean>) {
-        *self = Self { sizes: self.sizes, since: Some(now), ..Self::default() };
+        let version = Version(self.version.0 + 1);
+        *self = Self { sizes: self.sizes, since: Some(now), version, ..Self::default() };
         if let Some(mean) = mean {
             self.latency.replace(now, mean);
             self.estimate();
@@ -159,6 +175,17 @@ impl Estimator {
     /// The latency, in s, of a request of the mean size that is alone on the path.
     pub(super) fn path_latency(&self) -> Option<f64> {
         self.known.map(|(delay, rate)| delay + self.size() / rate)
+    }
+
+    /// While this number is the same, so are the estimates and the window.
+    #[inline]
+    pub(super) fn version(&self) -> u64 {
+        self.version.0
+    }
+
+    /// Takes note of another gain for [`Estimator::window`].
+    pub(super) fn gain_changed(&mut self) {
+        self.version.0 += 1;
     }
 
     /// The bytes that may be in flight, without the oldest request.
@@ -218,15 +245,17 @@ impl Estimator {
                 return true;
             }
         }
-        let (rate, path_latency) = (self.rate(), self.path_latency());
-        // A bucket lasts for the estimated latency, which may be far too long.
-        if self.latency.answered(now, latency, bytes, rate, || period(path_latency).mul_f64(MEMORY)) {
+        if self.latency.answered(now, latency, bytes) {
+            let memory = period(self.path_latency()).mul_f64(MEMORY);
+            self.latency.end_slot(now, self.rate(), memory);
             self.estimate();
         }
         self.cut_answered(now, bound_at, latency, bytes);
         let searching = matches!(self.phase, Phase::Search { .. });
-        let path_latency = self.path_latency().unwrap_or(latency);
-        let delivered = self.rate.answered(now, bytes, latency, path_latency, searching);
+        // A bucket lasts for the estimated latency, which may be far too long.
+        let may_end = self.rate.answered(now, bytes, latency, searching);
+        let path_latency = || self.path_latency().unwrap_or(latency);
+        let delivered = may_end.then(path_latency).and_then(|latency| self.rate.end_bucket(now, latency, searching));
         let changed = delivered.is_some_and(|delivered| self.bucket(now, delivered, cruise_gain));
         if delivered.is_some() || self.known.is_none_or(|_| self.latency.is_young()) {
             self.estimate();
@@ -308,6 +337,7 @@ impl Estimator {
     }
 
     fn estimate(&mut self) {
+        self.version.0 += 1;
         let rate = self.rate();
         self.known = self.latency.best(rate).map(|mean| {
             // A path that carries one request in this time has at least this rate, however seldom the guest asks.

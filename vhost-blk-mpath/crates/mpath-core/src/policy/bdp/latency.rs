@@ -55,27 +55,20 @@ pub(super) struct LatencyFilter {
 }
 
 impl LatencyFilter {
-    /// Adds an answer. `rate` is the estimated limit of the path, and `memory` how long a mean counts. Returns
-    /// whether there is a new mean.
-    pub(super) fn answered(
-        &mut self,
-        now: Instant,
-        latency: f64,
-        size: f64,
-        rate: f64,
-        memory: impl FnOnce() -> Duration,
-    ) -> bool {
+    /// Adds an answer. Returns whether the mean is complete: [`LatencyFilter::end_slot`] follows.
+    #[inline]
+    pub(super) fn answered(&mut self, now: Instant, latency: f64, size: f64) -> bool {
         let empty = || Slot { until: now + SLOT, latencies: 0.0, sizes: 0.0, count: 0 };
         let slot = self.slot.get_or_insert_with(empty);
         slot.latencies += latency;
         slot.sizes += size;
         slot.count += 1;
-        if slot.count < SLOT_SAMPLES && (now < slot.until || slot.count < FEW) {
-            return false;
-        }
-        let mean = slot.mean();
-        self.slot = None;
-        let memory = memory();
+        slot.count >= SLOT_SAMPLES || now >= slot.until && slot.count >= FEW
+    }
+
+    /// Remembers a mean. `rate` is the estimated limit of the path, and `memory` how long a mean counts.
+    pub(super) fn end_slot(&mut self, now: Instant, rate: f64, memory: Duration) {
+        let Some(mean) = self.slot.take().map(Slot::mean) else { return };
         let stretch = memory / STRETCHES;
         match self.best.back_mut() {
             Some((at, best)) if now - *at < stretch => {
@@ -88,7 +81,6 @@ impl LatencyFilter {
         while self.best.len() > 1 && self.best.front().is_some_and(|(at, _)| now - *at > memory) {
             self.best.pop_front();
         }
-        true
     }
 
     /// Replaces everything by this mean.
@@ -119,7 +111,10 @@ mod tests {
 
     fn feed(filter: &mut LatencyFilter, from: Instant, latency: f64, size: f64) -> Instant {
         for n in 0..SLOT_SAMPLES {
-            filter.answered(from + n * Duration::from_millis(1), latency, size, 1e6, || MEMORY);
+            let now = from + n * Duration::from_millis(1);
+            if filter.answered(now, latency, size) {
+                filter.end_slot(now, 1e6, MEMORY);
+            }
         }
         from + SLOT_SAMPLES * Duration::from_millis(1)
     }

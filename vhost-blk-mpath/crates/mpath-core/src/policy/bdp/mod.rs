@@ -28,6 +28,8 @@ mod slowdown;
 mod trials;
 mod window_cut;
 
+use std::fmt;
+
 use monotonic::{Duration, Instant};
 
 use self::admission::{Admission, Offer};
@@ -35,7 +37,7 @@ use self::estimator::Estimator;
 use self::latency::Mean;
 use self::probes::{Budget, Probes, REST, size_of_probe};
 use self::sizes::Sizes;
-use self::slowdown::is_late;
+use self::slowdown::{is_late, not_late_for};
 use self::trials::Trials;
 use super::{
     AttemptEnd, Candidate, Choice, CompletedAttempt, Opinion, Param, Policy, PolicyInfo, PolicySpec, ProbeResult, Query,
@@ -137,12 +139,13 @@ impl PathState {
     /// The estimate as of now: the silence of a path with requests in flight may exceed the estimate.
     fn estimate_now(&self, query: &Query, candidate: &Candidate) -> Option<EstimateNow> {
         let (delay, rate) = self.estimate(query.class)?;
-        let silence = candidate.oldest.map_or(0.0, |oldest| {
-            let since = self.answered_at[query.class.index()].max(Some(oldest.bound_at));
-            since.filter(|since| *since < query.now).map_or(0.0, |since| (query.now - since).as_secs_f64())
-        });
-        let is_silent = is_late(silence, delay + in_flight(candidate.of_class) / rate);
-        Some(EstimateNow { delay: if is_silent { silence } else { delay }, rate, is_silent })
+        let answered_at = self.answered_at[query.class.index()];
+        let since = candidate.oldest.map(|oldest| answered_at.map_or(oldest.bound_at, |at| at.max(oldest.bound_at)));
+        let silence = since.filter(|since| *since < query.now).map_or(0.0, |since| (query.now - since).as_secs_f64());
+        let expected = delay + in_flight(candidate.of_class) / rate;
+        let is_silent = is_late(silence, expected);
+        let quiet_until = since.map(|since| since + not_late_for(expected));
+        Some(EstimateNow { delay: if is_silent { silence } else { delay }, rate, is_silent, quiet_until })
     }
 }
 
@@ -155,17 +158,18 @@ struct EstimateNow {
     rate: f64,
     /// The path has been silent for much longer than expected.
     is_silent: bool,
+    /// The path is not silent until then. `None`: it owes nothing.
+    quiet_until: Option<Instant>,
 }
 
 impl EstimateNow {
     /// Without an estimate, a path counts as one that takes all it gets.
-    const UNKNOWN: Self = Self { delay: 0.0, rate: f64::INFINITY, is_silent: false };
+    const UNKNOWN: Self = Self { delay: 0.0, rate: f64::INFINITY, is_silent: false, quiet_until: None };
 }
 
-/// A candidate with its room and its expected times.
-#[derive(Clone, Copy, Debug)]
+/// A candidate's room and its expected times.
+#[derive(Clone, Copy, Default)]
 struct View {
-    path: PathId,
     in_flight: f64,
     /// Bytes that it has room for; none if at most zero.
     room: f64,
@@ -173,6 +177,28 @@ struct View {
     useful: f64,
     /// When one more request would be answered, s from now.
     answered_in_s: f64,
+    of: Viewed,
+}
+
+/// What a view follows from. While it is the same, so is the view.
+#[derive(Clone, Copy, Default, PartialEq)]
+struct Viewed {
+    /// See [`Candidate::version`] and [`Estimator::version`]. 0: the view counts only once.
+    versions: (u64, u64),
+    /// Bytes of the request, and the mean size of requests.
+    bytes: u32,
+    unit: f64,
+}
+
+/// The last views of the paths of one class, and until when each of them counts at most.
+#[derive(Clone)]
+struct Views(Vec<(View, Option<Instant>)>);
+
+/// Empty: views follow from the rest.
+impl fmt::Debug for Views {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Views").finish_non_exhaustive()
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -186,7 +212,7 @@ pub(super) struct Bdp {
     probe_at: Option<Instant>,
     probed: u64,
     offers: Vec<Offer>,
-    views: Vec<View>,
+    views: [Views; 3],
 }
 
 impl Bdp {
@@ -200,16 +226,21 @@ impl Bdp {
             probe_at: None,
             probed: 0,
             offers: Vec::new(),
-            views: Vec::new(),
+            views: [(); 3].map(|()| Views(vec![(View::default(), None); MAX_PATHS])),
         }
     }
 
+    #[inline]
+    fn decide_if_due(&mut self, query: &Query, candidates: &[Candidate]) {
+        let paths = candidates.iter().fold(0, |set, candidate| set | candidate.path.bit());
+        if self.admission[query.class.index()].is_due(query.now, paths) {
+            self.decide(query, candidates);
+        }
+    }
+
+    #[cold]
     fn decide(&mut self, query: &Query, candidates: &[Candidate]) {
         let class = query.class.index();
-        let paths = candidates.iter().fold(0, |set, candidate| set | candidate.path.bit());
-        if !self.admission[class].is_due(query.now, paths) {
-            return;
-        }
         for candidate in candidates {
             self.paths[candidate.path.index()].forget_old_evidence(query.now, query.class);
         }
@@ -260,31 +291,49 @@ impl Bdp {
         (self.paths[path.index()].classes[class.index()].window(self.params.gain, unit) + unit) as u64
     }
 
-    fn view(&self, query: &Query, candidate: &Candidate) -> View {
+    /// The view of a candidate for a request, and until when it counts at most.
+    fn view(&self, query: &Query, candidate: &Candidate, unit: f64) -> (View, Option<Instant>) {
         let state = &self.paths[candidate.path.index()];
         let own = &state.classes[query.class.index()];
         let in_flight = in_flight(candidate.of_class);
         let size = size_of(query.bytes);
-        let unit = self.unit(query.class);
         let room = match candidate.oldest {
             _ if !candidate.has_room => 0.0,
             None => f64::INFINITY,
             Some(oldest) => own.window(self.params.gain, unit) - (in_flight - size_of(oldest.bytes)),
         };
-        let EstimateNow { delay, rate, is_silent } =
-            state.estimate_now(query, candidate).unwrap_or(EstimateNow::UNKNOWN);
+        let estimate = state.estimate_now(query, candidate).unwrap_or(EstimateNow::UNKNOWN);
+        let EstimateNow { delay, rate, is_silent, quiet_until } = estimate;
         // A window that is full of lost requests never empties. A request now and then shows that they are lost.
         let rested = || state.probes.bound_at(query.class).is_none_or(|at| query.now - at >= LOOK_AGAIN);
         let room = if candidate.has_room && is_silent && rested() { room.max(size) } else { room };
         // Before the first rate is known, requests in flight still distinguish the paths.
         let rate = if rate.is_finite() { rate } else { 8.0 * size / delay.max(1e-6) };
-        View {
-            path: candidate.path,
+        let lasts = candidate.has_room && !is_silent && own.known().is_some();
+        let versions = if lasts { (candidate.version, own.version()) } else { (0, 0) };
+        let view = View {
             in_flight,
             room,
             useful: size.min(room) / (delay + size / rate),
             answered_in_s: delay + (in_flight + size) / rate,
+            of: Viewed { versions, bytes: query.bytes, unit },
+        };
+        (view, quiet_until)
+    }
+
+    /// The view of a candidate with room: the last one if it still counts.
+    #[inline]
+    fn look(&mut self, query: &Query, candidate: &Candidate, unit: f64) -> &View {
+        let (class, path) = (query.class.index(), candidate.path.index());
+        let versions = (candidate.version, self.paths[path].classes[class].version());
+        let (last, until) = &self.views[class].0[path];
+        let is_new = candidate.version == 0
+            || last.of != (Viewed { versions, bytes: query.bytes, unit })
+            || until.is_some_and(|until| until <= query.now);
+        if is_new {
+            self.views[class].0[path] = self.view(query, candidate, unit);
         }
+        &self.views[class].0[path].0
     }
 
     /// Has the other paths probed soon and the admission decided again: if one path has changed, the others may have
@@ -302,38 +351,51 @@ impl Bdp {
 
 impl Policy for Bdp {
     fn select(&mut self, query: &Query, candidates: &[Candidate]) -> Choice {
-        self.decide(query, candidates);
+        self.decide_if_due(query, candidates);
         let class = query.class.index();
-        let mut views = std::mem::take(&mut self.views);
-        views.clear();
-        let waiting = waiting(query, candidates);
-        let admitted = candidates.iter().filter(|candidate| self.admission[class].admits(candidate.path, waiting));
-        views.extend(admitted.map(|candidate| self.view(query, candidate)).filter(|view| view.room > 0.0));
-        let most = views.iter().map(|view| view.useful).fold(0.0, f64::max);
-        let useful = views.iter().filter(|view| view.useful >= USEFUL * most);
-        let chosen = useful.min_by(|a, b| a.answered_in_s.total_cmp(&b.answered_in_s)).copied();
-        self.views = views;
-        let Some(view) = chosen else {
+        let (unit, bytes) = (self.unit(query.class), size_of(query.bytes));
+        let admitted = self.admission[class].admitted(|| waiting(query, candidates));
+        let (mut contenders, mut most): (u64, f64) = (0, 0.0);
+        for candidate in candidates {
+            if candidate.has_room && admitted & candidate.path.bit() != 0 {
+                let view = self.look(query, candidate, unit);
+                if view.room > 0.0 {
+                    contenders |= candidate.path.bit();
+                    most = if view.useful > most { view.useful } else { most };
+                }
+            }
+        }
+        let mut chosen: Option<(PathId, &View)> = None;
+        while contenders != 0 {
+            let path = PathId(contenders.trailing_zeros() as u16);
+            contenders &= contenders - 1;
+            let view = &self.views[class].0[path.index()].0;
+            let is_sooner = |(_, chosen): &(_, &View)| view.answered_in_s < chosen.answered_in_s;
+            if view.useful >= USEFUL * most && chosen.as_ref().is_none_or(is_sooner) {
+                chosen = Some((path, view));
+            }
+        }
+        let Some((path, view)) = chosen else {
             return Choice::Wait { again: Some(query.now + LOOK_AGAIN) };
         };
-        let state = &mut self.paths[view.path.index()];
-        let bytes = size_of(query.bytes);
         // The first request in flight has no oldest request before it.
-        let full = view.room.is_finite() && view.room - bytes <= 0.0;
-        state.classes[class].bound(bytes, view.in_flight, full);
+        let fills = view.room.is_finite() && view.room - bytes <= 0.0;
+        let state = &mut self.paths[path.index()];
+        state.classes[class].bound(bytes, view.in_flight, fills);
         state.probes.bound(query.now, query.class);
         self.sizes[class].add(bytes);
-        Choice::Path(view.path)
+        Choice::Path(path)
     }
 
     fn opinions(&mut self, query: &Query, candidates: &[Candidate]) -> Vec<Opinion> {
-        self.decide(query, candidates);
-        let (class, waiting) = (query.class.index(), waiting(query, candidates));
+        self.decide_if_due(query, candidates);
+        let (class, unit) = (query.class.index(), self.unit(query.class));
+        let admitted = self.admission[class].admitted(|| waiting(query, candidates));
         let duration = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
         let opinion = |candidate: &Candidate| {
             let state = &self.paths[candidate.path.index()];
-            let view = self.view(query, candidate);
-            if !self.admission[class].admits(candidate.path, waiting) {
+            let (view, _) = self.view(query, candidate, unit);
+            if admitted & candidate.path.bit() == 0 {
                 let known = state.estimate_now(query, candidate);
                 let latency = known.map(|now| duration(now.delay + size_of(query.bytes) / now.rate));
                 return Opinion::NotAdmitted { latency };
@@ -391,6 +453,7 @@ impl Policy for Bdp {
 
     fn configure(&mut self, spec: &PolicySpec) {
         self.params = Params::new(spec);
+        self.paths.iter_mut().flat_map(|path| &mut path.classes).for_each(Estimator::gain_changed);
         self.admission.iter_mut().for_each(Admission::invalidate);
     }
 

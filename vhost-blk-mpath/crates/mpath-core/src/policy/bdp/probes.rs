@@ -169,7 +169,11 @@ impl Default for Budget {
 impl Budget {
     /// Adds the income from one answered request of the guest. Returns whether this allows one more probe, saved or
     /// owed.
+    #[inline]
     pub(super) fn earn(&mut self) -> bool {
+        if self.saved >= SAVED && self.owed <= 0.0 {
+            return false;
+        }
         let before = *self;
         let paid = self.owed.min(SHARE / 2.0);
         self.owed -= paid;

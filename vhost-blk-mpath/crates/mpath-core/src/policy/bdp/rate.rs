@@ -55,28 +55,24 @@ impl RateFilter {
         self.full += 1;
     }
 
-    /// Counts an answer. `path_latency` is the estimated latency, `latency` the measured one. Closes the bucket if it
-    /// is time.
-    pub(super) fn answered(
-        &mut self,
-        now: Instant,
-        bytes: f64,
-        latency: f64,
-        path_latency: f64,
-        searching: bool,
-    ) -> Option<Delivered> {
+    /// Counts an answer after `latency`. Returns whether the bucket may end: [`RateFilter::end_bucket`] follows.
+    #[inline]
+    pub(super) fn answered(&mut self, now: Instant, bytes: f64, latency: f64, searching: bool) -> bool {
         let Some(bucket) = &mut self.bucket else {
             self.open(now);
-            return None;
+            return false;
         };
         bucket.bytes += bytes;
         bucket.count += 1;
         bucket.latencies += latency;
         bucket.sizes += bytes;
+        bucket.count >= if searching { SEARCH.0 } else { CRUISE.0 } || now >= bucket.until
+    }
+
+    /// Closes the bucket if it is time. `path_latency` is the estimated latency.
+    pub(super) fn end_bucket(&mut self, now: Instant, path_latency: f64, searching: bool) -> Option<Delivered> {
+        let bucket = self.bucket.as_ref()?;
         let (count, least, latencies) = if searching { SEARCH } else { CRUISE };
-        if bucket.count < count && now < bucket.until {
-            return None;
-        }
         let elapsed = (now - bucket.began).as_secs_f64();
         let enough = bucket.count >= count && elapsed >= least.max(latencies * path_latency);
         let forced = bucket.count >= 2 && elapsed >= LONGEST.as_secs_f64().max(2.0 * path_latency);
@@ -130,6 +126,12 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
+    /// An answer of 1000 bytes after the latency of the path.
+    fn answered(filter: &mut RateFilter, now: Instant, latency: f64, searching: bool) -> Option<Delivered> {
+        let may_end = filter.answered(now, 1000.0, latency, searching);
+        may_end.then(|| filter.end_bucket(now, latency, searching)).flatten()
+    }
+
     #[test]
     fn a_bucket_ends_with_enough_answers_and_time() {
         let start = Instant::now();
@@ -137,14 +139,14 @@ mod tests {
             let mut filter = RateFilter::default();
             let ends = (0..).find_map(|n| {
                 filter.filled();
-                filter.answered(start + n * MS, 1000.0, 0.001, 0.001, searching).map(|delivered| (n + 1, delivered))
+                answered(&mut filter, start + n * MS, 0.001, searching).map(|delivered| (n + 1, delivered))
             });
             let (n, delivered) = ends.expect("a bucket ends");
             assert_eq!(n, answers, "the first answer opens it");
             assert!((delivered.rate - 1e6).abs() < 1.0 && delivered.loaded, "{delivered:?}");
         }
         let mut filter = RateFilter::default();
-        let few = [0, 400, 600].map(|ms| filter.answered(start + ms * MS, 1000.0, 0.2, 0.2, false));
+        let few = [0, 400, 600].map(|ms| answered(&mut filter, start + ms * MS, 0.2, false));
         assert!(few[1].is_none() && few[2].is_some_and(|delivered| !delivered.loaded), "{few:?}");
     }
 

@@ -11,12 +11,16 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
+    #[inline]
     pub(super) fn add(&mut self, bytes: f64) {
         if self.mean == 0.0 {
             self.mean = bytes;
             return;
         }
         let off = bytes - self.mean;
+        if off == 0.0 && self.variance == 0.0 {
+            return;
+        }
         self.mean += WEIGHT * off;
         self.variance = (1.0 - WEIGHT) * (self.variance + WEIGHT * off * off);
     }

@@ -1,5 +1,7 @@
 //! Detection of slowdowns: a path is slower than its estimate allows.
 
+use monotonic::Duration;
+
 /// A count and a factor. A slowdown is this many latencies in a row above this many times the expectation plus `SLACK`.
 /// `VERY_LATE` needs fewer latencies, which are farther above the expectation.
 const LATE: (u32, f64) = (8, 2.5);
@@ -23,6 +25,12 @@ pub(super) struct SlowdownAlarm {
 /// the present.
 pub(super) fn is_late(silence: f64, expected: f64) -> bool {
     silence > LATE.1 * expected + SLACK
+}
+
+/// A time for which a silence is not late. It is rounded down, and at most a second.
+pub(super) fn not_late_for(expected: f64) -> Duration {
+    let seconds = LATE.1 * expected + SLACK;
+    Duration::from_nanos((seconds * 1e9).min(1e9) as u64).saturating_sub(Duration::from_micros(1))
 }
 
 impl SlowdownAlarm {

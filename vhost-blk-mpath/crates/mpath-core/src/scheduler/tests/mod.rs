@@ -8,9 +8,9 @@ use std::num::NonZeroU64;
 
 use monotonic::Duration;
 
-use super::{Limits, SchedulerKind, Tier};
-use crate::{DiskId, FlowId};
-use helpers::Test;
+use super::{Limits, Place, SchedulerKind, Tier};
+use crate::{DiskId, FlowId, Io, Op, Tag};
+use helpers::{Test, io};
 
 const BYTES: u32 = 4096;
 const MS: Duration = Duration::from_millis(1);
@@ -434,4 +434,28 @@ fn a_request_allocates_nothing() {
         let counted = allocation_counter::measure(|| (0..100).for_each(|_| rounds()));
         assert_eq!(counted.count_total, 0, "{kind}");
     }
+}
+
+#[test]
+fn the_walk_can_pass_a_disk_whose_requests_are_alike() {
+    let mut t = Test::new("fifo", &[]);
+    for (disk, flow) in [(0, 0), (0, 1), (1, 2), (1, 3)] {
+        t.push_of(disk, flow, flow.into(), 4096);
+    }
+    let (first, tag) = t.scheduler.candidate(t.now, None).expect("requests wait");
+    let next = |t: &mut Test, place: Place| t.scheduler.candidate(t.now, Some(place)).expect("more wait");
+    assert_eq!((tag, next(&mut t, first).1), (Tag(0), Tag(1)));
+    let (other, tag) = next(&mut t, first.last_of_disk());
+    assert_eq!(tag, Tag(2), "the next disk");
+    assert!(t.scheduler.candidate(t.now, Some(other.last_of_disk())).is_none());
+    let reads = [true, false, false];
+    assert!(t.scheduler.are_all_of(DiskId(0), reads));
+    let write = Io { op: Op::Write, ..io(0, 1, 9, 4096) };
+    t.scheduler.push_back(t.now, &write, true);
+    assert!(!t.scheduler.are_all_of(DiskId(0), reads) && t.scheduler.are_all_of(DiskId(0), [true, true, false]));
+    // A request that was tried before may have other paths to choose from.
+    t.scheduler.take(t.now, first);
+    assert!(t.scheduler.are_all_of(DiskId(0), [true, true, false]));
+    t.scheduler.push_front(t.now, &io(0, 0, 0, 4096), true);
+    assert!(!t.scheduler.are_all_of(DiskId(0), [true; 3]));
 }

@@ -238,7 +238,7 @@ impl Sim {
     /// Latencies of all reads since the start, in ns.
     pub(crate) fn latencies(&self) -> Histogram<u64> {
         let stats = self.group.stats(self.now);
-        let mut all = stats.paths[0].class(OpClass::Read).latency.ns().clone();
+        let mut all = stats.paths[0].class(OpClass::Read).latency.ns();
         for path in &stats.paths[1..] {
             all.add(path.class(OpClass::Read).latency.ns()).expect("histograms of one shape");
         }
