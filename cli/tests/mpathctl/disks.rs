@@ -128,14 +128,15 @@ disks:
   fence-waits:
     ios: 40
     total-ms: 84060
-  polled-ms: 1700
   io-threads:
   - thread: 0
+    polled-ms: 1700
     ran-ms: 90500
     processor-wait-ms: 120
     stalls: 0
     stalled-ms: 0
   - thread: 1
+    polled-ms: 0
     ran-ms: 40000
     processor-wait-ms: 2500
     stalls: 3
@@ -318,6 +319,7 @@ guest         read: 9000000, in the last minute 0.14 ms at the median, 0.42 ms a
 guest         write: 1200000, in the last minute 0.38 ms at the median, 1.14 ms at p99, 7.60 ms at most
 failovers     first requests that moved, by failure and I/O thread: 3, after 12.00 ms at the median, 304.00 ms at most
 fences        requests that waited: 40, 84.1 s in total
+I/O threads   0, 1
 polling       1.7 s of the I/O threads in total
 host          did not run I/O thread 1 for 2.4 s in total, 3 times
 "

@@ -243,7 +243,6 @@ fn values_of_shared_paths_are_counted_once() {
     }
     for name in [
         "disk_hedgeable_reads_total",
-        "disk_polled_seconds_total",
         "disk_first_failover_seconds",
         "disk_failover_seconds",
         "path_info",
