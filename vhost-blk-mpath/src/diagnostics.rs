@@ -19,12 +19,12 @@ pub(crate) async fn explain(subsystem: &Subsystem, disk: DiskId) -> Result<Vec<T
         let (reply, wait) = oneshot::channel();
         // The client may have stopped waiting.
         thread.explain(disk, Box::new(move |explained| drop(reply.send(explained))));
-        waits.push(wait);
+        waits.push((thread.thread().number(), wait));
     }
     let mut threads = Vec::new();
-    for (number, wait) in waits.into_iter().enumerate() {
+    for (number, wait) in waits {
         let explained = wait.await.map_err(|_| ControlError::Ending)?;
-        threads.push(describe(subsystem, disk, number as u16, &explained));
+        threads.push(describe(subsystem, disk, number, &explained));
     }
     let is_served = threads.iter().any(|thread| !thread.queues.is_empty());
     if is_served {

@@ -23,7 +23,7 @@
 //! Rules for the driver (the I/O thread that calls a `Group`):
 //! * `now` never goes backwards.
 //! * Each turn of the driver begins with [`TurnWatch::begin_turn`]. If the driver stood still, all its groups have to know
-//!   ([`Group::stood_still`]). Then [`Group::begin_turn`] begins the turn of each group that takes part.
+//!   ([`Group::stood_still`]).
 //! * After any call the driver polls [`Group::poll_action`] until it returns `None`. Then it sleeps until
 //!   [`Group::next_timeout`] at the latest.
 //! * The driver answers each [`Action::Issue`] with exactly one [`Group::complete`], also after [`Group::path_lost`].

@@ -36,6 +36,8 @@ struct Member {
     set: IoThread<SharedRing>,
     /// The longest time to poll for it.
     poll_limit: Duration,
+    /// Whether it had requests since the poll limit of the thread was updated.
+    is_used: bool,
     /// When its next turn is due, even without an event.
     due: Option<Instant>,
     /// Whether it takes part in this turn.
@@ -154,14 +156,14 @@ impl EventLoop {
                 ThreadToken::Inbox => self.take_messages(now, event)?,
                 ThreadToken::Set { set, token } => {
                     // The last events of a path set may come after its end.
-                    if let Some(member) = self.take_part(now, set) {
+                    if let Some(member) = self.take_part(set) {
                         member.set.on_event(now, Event { token, ..event })?;
                     }
                 }
             }
         }
         if self.is_polling {
-            self.begin_polled(now);
+            self.begin_polled();
         }
         self.finish_turn(now)
     }
@@ -231,7 +233,7 @@ impl EventLoop {
             let mut must_not_sleep = false;
             for place in 0..self.places.len() as u16 {
                 if self.member_mut(place).is_some_and(|member| member.set.stop_polling()) {
-                    self.take_part(now, place);
+                    self.take_part(place);
                     must_not_sleep = true;
                 }
             }
@@ -261,11 +263,10 @@ impl EventLoop {
     }
 
     /// Has the path set in this place take part in this turn.
-    fn take_part(&mut self, now: Instant, place: u16) -> Option<&mut Member> {
+    fn take_part(&mut self, place: u16) -> Option<&mut Member> {
         let member = self.places.get_mut(usize::from(place))?.member.as_mut()?;
         if !std::mem::replace(&mut member.takes_part, true) {
             self.taking_part.push(place);
-            member.set.begin_turn(now);
             if self.is_polling {
                 member.set.start_polling();
             }
@@ -281,12 +282,14 @@ impl EventLoop {
         }
         if looks {
             self.looked_at = now;
+            self.update_poll_limit();
+            self.members_mut().for_each(|member| member.is_used = member.set.is_busy());
         }
         for place in 0..self.places.len() as u16 {
             let is_due =
                 |member: &mut Member| member.due.is_some_and(|due| due <= now) || looks && member.set.is_busy();
             if self.member_mut(place).is_some_and(is_due) {
-                self.take_part(now, place);
+                self.take_part(place);
             }
         }
         let of_others = self.members_mut().filter(|member| !member.takes_part).filter_map(|member| member.due);
@@ -294,10 +297,10 @@ impl EventLoop {
     }
 
     /// Has path sets take part whose guests have queued requests without a kick.
-    fn begin_polled(&mut self, now: Instant) {
+    fn begin_polled(&mut self) {
         for place in 0..self.places.len() as u16 {
             if self.member_mut(place).is_some_and(|member| member.set.has_requests()) {
-                self.take_part(now, place);
+                self.take_part(place);
             }
         }
     }
@@ -309,11 +312,11 @@ impl EventLoop {
         self.inbox.clear();
         while let Some(message) = self.inbox.try_recv() {
             match message {
-                ThreadMessage::Add { set, config } => self.add(now, set, *config),
+                ThreadMessage::Add { set, config } => self.add(set, *config),
                 // A path set that has ended needs no message.
                 ThreadMessage::ToSet { set, message } => {
                     if self.member_mut(set.place).is_some_and(|member| member.number == set.number)
-                        && let Some(member) = self.take_part(now, set.place)
+                        && let Some(member) = self.take_part(set.place)
                     {
                         member.set.handle(now, message)?;
                     }
@@ -326,7 +329,7 @@ impl EventLoop {
         Ok(())
     }
 
-    fn add(&mut self, now: Instant, SetId { place, number }: SetId, config: PathSetConfig) {
+    fn add(&mut self, SetId { place, number }: SetId, config: PathSetConfig) {
         let index = usize::from(place);
         if index >= self.places.len() {
             self.places.resize_with(index + 1, Place::default);
@@ -335,27 +338,32 @@ impl EventLoop {
         let mut set = IoThread::new(SharedRing::new(&self.ring, place), config.part.group, config.part.report);
         set.continue_from(of_place.generation);
         let (poll_limit, has_ended, ended) = (config.part.poll_limit, config.has_ended, config.ended);
-        let member = Member { number, set, poll_limit, due: None, takes_part: false, has_ended, ended };
+        let member = Member { number, set, poll_limit, is_used: true, due: None, takes_part: false, has_ended, ended };
         assert!(of_place.member.replace(member).is_none(), "a place is given to one path set at a time");
         self.members += 1;
         self.update_poll_limit();
-        self.take_part(now, place);
+        self.take_part(place);
     }
 
+    /// Polls as long as one of the path sets wants that are in use.
     fn update_poll_limit(&mut self) {
-        let longest = self.members_mut().map(|member| member.poll_limit).max();
+        let used = self.members_mut().filter(|member| member.is_used);
+        let longest = used.map(|member| member.poll_limit).max();
         self.polling.set_limit(longest.unwrap_or_default());
     }
 
     /// Ends the turn of all path sets that take part.
     fn finish_turn(&mut self, now: Instant) -> io::Result<()> {
         let mut some_ended = false;
-        for place in std::mem::take(&mut self.taking_part) {
+        for at in 0..self.taking_part.len() {
+            let place = self.taking_part[at];
             let of_place = &mut self.places[usize::from(place)];
             let member = of_place.member.as_mut().expect("a path set that takes part is there");
             member.takes_part = false;
             member.set.finish_turn(now)?;
-            self.finished += member.set.take_finished();
+            let finished = member.set.take_finished();
+            self.finished += finished;
+            member.is_used |= finished > 0 || member.set.is_busy();
             if member.set.is_busy() {
                 self.busy_at = Some(now);
             }
@@ -371,6 +379,7 @@ impl EventLoop {
             member.due = member.set.next_timeout();
             self.due = self.due.into_iter().chain(member.due).min();
         }
+        self.taking_part.clear();
         if some_ended {
             self.update_poll_limit();
         }

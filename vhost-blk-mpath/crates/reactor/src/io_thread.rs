@@ -78,6 +78,8 @@ pub struct IoThread<R: Ring> {
     completions: Completions,
     /// The time of the last turn, if a path may have more to send than that turn has sent: then the next turn is due.
     send_more_at: Option<Instant>,
+    /// The time of the last turn, if long chains have used up the turn of a virtqueue: then the next turn is due.
+    fetch_more_at: Option<Instant>,
     /// The suspect paths that were reported, as a bit set.
     suspects: u64,
     /// Times of virtqueues that ran here and may start again.
@@ -112,6 +114,7 @@ impl<R: Ring> IoThread<R> {
             is_ending: false,
             completions: Vec::new(),
             send_more_at: None,
+            fetch_more_at: None,
             suspects: 0,
             stopped_queue_times: BTreeMap::new(),
             settle_callbacks: Vec::new(),
@@ -177,11 +180,6 @@ impl<R: Ring> IoThread<R> {
         self.requests.has_writes_in_doubt()
     }
 
-    /// Begins a turn, before its events and messages.
-    pub fn begin_turn(&mut self, now: Instant) {
-        self.group.begin_turn(now);
-    }
-
     /// Takes note of a time in which the thread stood still. Call it before anything else in the turn.
     pub fn stood_still(&mut self, standstill: &Standstill) {
         self.group.stood_still(standstill);
@@ -194,6 +192,7 @@ impl<R: Ring> IoThread<R> {
     ///
     /// The ring is unusable.
     pub fn finish_turn(&mut self, now: Instant) -> io::Result<()> {
+        self.group.publish_oldest_if_due(now);
         while let Some(path) = self.group.timed_out(now, |path| self.connections.get(&path)?.oldest_sent()) {
             self.lose(now, path, LossReason::TimedOut(self.group.io_timeout()));
         }
@@ -240,7 +239,7 @@ impl<R: Ring> IoThread<R> {
         let held = self.some_held.then(|| self.disks.values().filter_map(|disk| disk.held_until));
         let held = held.into_iter().flatten();
         let deadlines = deadlines.chain(held).chain(self.group.next_timeout());
-        deadlines.chain(self.daemon_flushes.until()).chain(self.send_more_at).min()
+        deadlines.chain(self.daemon_flushes.until()).chain(self.send_more_at).chain(self.fetch_more_at).min()
     }
 
     /// Handles an event of the ring.

@@ -54,6 +54,7 @@ const OF_FRONT_END_THREADS: &[c_long] = &[
     libc::SYS_fstatfs,
     libc::SYS_ftruncate,
     libc::SYS_memfd_create,
+    libc::SYS_preadv2,
     libc::SYS_recvfrom,
     libc::SYS_recvmsg,
     libc::SYS_statx,

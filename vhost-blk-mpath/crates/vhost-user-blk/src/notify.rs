@@ -3,14 +3,14 @@
 //! The eventfds of a queue, and the alarm for memory faults.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, IoSliceMut, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, PoisonError};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use rustix::fs::{FileType, OFlags, Timespec, fcntl_getfl, fcntl_setfl, fstat};
-use rustix::io::retry_on_intr;
+use rustix::fs::{OFlags, Timespec, fcntl_getfl, fcntl_setfl, fstatfs};
+use rustix::io::{ReadWriteFlags, preadv2, retry_on_intr};
 
 /// The eventfd by which the driver wakes the device.
 #[derive(Debug)]
@@ -18,6 +18,9 @@ pub(crate) struct Kick(File);
 
 impl Kick {
     pub(crate) fn new(file: File) -> io::Result<Self> {
+        if !is_eventfd(&file)? {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the kick descriptor is no eventfd"));
+        }
         // This process is the only reader, so the flag, which the front-end shares, does no harm.
         set_nonblocking(&file)?;
         Ok(Self(file))
@@ -28,8 +31,10 @@ impl Kick {
     }
 
     pub(crate) fn clear(&self) {
-        // A read returns the whole count of an eventfd. Errors do not matter: the ring says whether there are requests.
-        let _ = (&self.0).read(&mut [0; size_of::<u64>()]);
+        // A read returns the whole count of an eventfd. Errors do not matter: the ring says whether there are requests. The front-end
+        // shares the flags of the file, so they cannot keep the read from waiting.
+        let mut count = [0; size_of::<u64>()];
+        let _ = preadv2(&self.0, &mut [IoSliceMut::new(&mut count)], u64::MAX, ReadWriteFlags::NOWAIT);
     }
 }
 
@@ -95,6 +100,14 @@ impl Alarm {
     }
 }
 
+/// Whether a file is an eventfd. Other files could make an I/O thread wait that polls them: FUSE asks its server, and so does an epoll
+/// that watches a file of FUSE.
+fn is_eventfd(file: &File) -> io::Result<bool> {
+    const ANON_INODE_FS_MAGIC: libc::__fsword_t = 0x0904_1934;
+    // Of all anonymous inodes, only an eventfd takes eight bytes. Zero leaves its count alone, and never waits for room.
+    Ok(fstatfs(file)?.f_type == ANON_INODE_FS_MAGIC && rustix::io::write(file, &[0; 8]) == Ok(8))
+}
+
 fn set_nonblocking(file: &File) -> io::Result<()> {
     Ok(fcntl_setfl(file, fcntl_getfl(file)? | OFlags::NONBLOCK)?)
 }
@@ -103,8 +116,15 @@ fn set_signal(signal: &Mutex<Option<Signal>>, file: Option<File>) -> io::Result<
     // Some front-ends (User Mode Linux) pass a pipe. If they do not read it, it must not block an I/O thread. An
     // eventfd keeps its flags: the front-end shares them, and may do blocking reads.
     let new = file.map(|file| {
-        if matches!(FileType::from_raw_mode(fstat(&file)?.st_mode), FileType::Fifo | FileType::Socket) {
+        const PIPEFS_MAGIC: libc::__fsword_t = 0x5049_5045;
+        const SOCKFS_MAGIC: libc::__fsword_t = 0x534f_434b;
+        if matches!(fstatfs(&file)?.f_type, PIPEFS_MAGIC | SOCKFS_MAGIC) {
             set_nonblocking(&file)?;
+        } else if !is_eventfd(&file)? {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "the call or error descriptor is no eventfd, pipe or socket",
+            ));
         }
         let blocks = !fcntl_getfl(&file)?.contains(OFlags::NONBLOCK);
         Ok::<_, io::Error>(Signal { file, blocks })
@@ -130,6 +150,11 @@ fn write_one(signal: &Mutex<Option<Signal>>) {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+
+    use rustix::event::epoll;
+    use rustix::fs::{MemfdFlags, memfd_create};
+
     use super::*;
 
     #[test]
@@ -162,5 +187,35 @@ mod tests {
             notifier.signal();
             assert_eq!(read(), 1);
         }
+    }
+
+    /// The front-end shares the flags.
+    #[test]
+    fn a_kick_that_is_not_there_is_not_waited_for() {
+        let theirs = File::from(eventfd(0, EventfdFlags::empty()).unwrap());
+        let kick = Kick::new(theirs.try_clone().unwrap()).unwrap();
+        fcntl_setfl(&theirs, OFlags::empty()).unwrap();
+        kick.clear();
+        (&theirs).write_all(&7_u64.to_ne_bytes()).unwrap();
+        kick.clear();
+        (&theirs).write_all(&1_u64.to_ne_bytes()).unwrap();
+        let mut count = [0; 8];
+        (&theirs).read_exact(&mut count).unwrap();
+        assert_eq!(u64::from_ne_bytes(count), 1, "the check has added nothing");
+    }
+
+    /// Their files could make an I/O thread wait.
+    #[test]
+    fn other_files_are_refused() {
+        let memory = File::from(memfd_create("file", MemfdFlags::CLOEXEC).unwrap());
+        let watches = File::from(epoll::create(epoll::CreateFlags::CLOEXEC).unwrap());
+        let (_reader, pipe) = io::pipe().unwrap();
+        for file in [&memory, &watches] {
+            let notifier = Notifier::default();
+            assert!(Kick::new(file.try_clone().unwrap()).is_err());
+            assert!(notifier.set_call(Some(file.try_clone().unwrap())).is_err());
+            assert!(notifier.set_error(Some(file.try_clone().unwrap())).is_err());
+        }
+        assert!(Kick::new(File::from(OwnedFd::from(pipe))).is_err());
     }
 }

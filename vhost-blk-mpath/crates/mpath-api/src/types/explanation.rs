@@ -28,7 +28,7 @@ pub struct Explanation {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct ThreadExplanation {
-    /// The number of the thread, from 0.
+    /// The thread's number in the daemon, from 0.
     pub thread: u16,
     /// The virtqueues of the disk that it serves.
     pub queues: Vec<u16>,

@@ -15,8 +15,8 @@ use crate::silence::LastLatency;
 use crate::{DiskId, Epoch, OpClass, Outcome, PathId, Standstill};
 
 impl Group {
-    /// Begins a turn of the driver for this group. Call it before anything else in the turn.
-    pub fn begin_turn(&mut self, now: Instant) {
+    /// Publishes the age of the oldest request of each disk, if that is due. Call it in each turn.
+    pub fn publish_oldest_if_due(&mut self, now: Instant) {
         if now >= self.publish_oldest_at && self.open > 0 {
             self.publish_oldest(now);
         }

@@ -27,5 +27,5 @@ fn wake_after(group: &mut Group, now: &mut Instant, due: Option<Instant>, time: 
     if let Some(standstill) = TurnWatch::new(idle_since).begin_turn(*now, waking) {
         group.stood_still(&standstill);
     }
-    group.begin_turn(*now);
+    group.publish_oldest_if_due(*now);
 }

@@ -14,7 +14,7 @@ use socket2::SockRef;
 
 use super::{Event, Ring};
 
-/// Submission entries: two for each path and two for each virtqueue, doubled. A larger burst is submitted early.
+/// Submission entries. A larger burst is submitted early.
 const ENTRIES: u32 = 256;
 
 /// The sysctl that turns `io_uring` off.

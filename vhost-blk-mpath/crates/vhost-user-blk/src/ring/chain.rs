@@ -162,6 +162,11 @@ impl Chain {
         self.writable.last_byte().ok_or(ChainDefect::NoWritableByte)
     }
 
+    /// The number of descriptors that the last walk has followed.
+    pub(super) fn followed(&self) -> usize {
+        self.descriptors
+    }
+
     /// The most descriptors of a table that are followed.
     fn followed_max(&self) -> usize {
         FOLLOWED * usize::from(self.limits.descriptors)

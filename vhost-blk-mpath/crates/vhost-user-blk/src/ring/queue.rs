@@ -70,8 +70,7 @@ pub(crate) struct QueueParts {
 
 /// A virtqueue that moves by value into an I/O thread and comes back drained.
 ///
-/// The owner's loop: when [`kick_fd`](Self::kick_fd) is readable, call [`clear_kick`](Self::clear_kick), then
-/// [`pop`](Self::pop) until it returns `None`. Call [`complete`](Self::complete) for finished requests, and
+/// The owner's loop: at each kick on [`kick_fd`](Self::kick_fd), call [`pop`](Self::pop) until it returns `None`. Call [`complete`](Self::complete) for finished requests, and
 /// [`publish`](Self::publish) once a turn. Before sleeping, call [`enable_notifications`](Self::enable_notifications),
 /// and continue if it returns `true`. The ring may hold requests at the start, so call `pop` before the first kick.
 #[derive(Debug)]
@@ -94,7 +93,12 @@ pub struct Queue {
     refused: RefusedRequests,
     /// References to `memory` for requests. They spare each request two atomic counts.
     spare: Vec<Arc<GuestMemory>>,
+    /// Descriptors of chains that were walked since the last [`publish`](Self::publish).
+    walked: usize,
 }
+
+/// A queue takes no more chains in a turn once it has walked this many descriptors. The owner may serve other guests.
+const WALKED_MAX: usize = 16 << 10;
 
 /// Requests that a queue has answered with an error by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -144,6 +148,7 @@ impl Queue {
             broken: None,
             refused: RefusedRequests::default(),
             spare: Vec::new(),
+            walked: 0,
         })
     }
 
@@ -159,7 +164,7 @@ impl Queue {
         self.kick.fd()
     }
 
-    /// Takes the kicks from the kick eventfd. A hostile front-end can make this block.
+    /// Takes the kicks from the kick eventfd.
     pub fn clear_kick(&self) {
         self.kick.clear();
     }
@@ -277,14 +282,15 @@ impl Queue {
     /// Takes the next request. Requests that were in flight when an earlier daemon ended come first, in their order, if
     /// the front-end has kept their log. Requests without I/O (malformed ones, get-id) are completed here, for the next
     /// [`publish`](Self::publish). An error means that the queue is broken: it yields no requests until the front-end
-    /// restarts it. Requests popped before are completed as usual.
+    /// restarts it. Requests popped before are completed as usual. `None` also once long chains have [used up the
+    /// turn](Self::has_used_up_turn).
     pub fn pop(&mut self) -> Result<Option<Request>, QueueError> {
         self.check_memory()?;
         if let Some(error) = self.broken {
             return Err(error);
         }
         // This ends: between two publications at most as many chains can be taken as the queue has entries.
-        loop {
+        while !self.has_used_up_turn() {
             let is_resubmitted = self.ring.to_resubmit() > 0;
             let chain = match self.ring.next_chain() {
                 Ok(Some(chain)) => chain,
@@ -311,12 +317,14 @@ impl Queue {
                 return Ok(Some(request));
             }
         }
+        Ok(None)
     }
 
     /// The request of any chain. `None` if the chain is answered here.
     #[inline(never)]
     fn walk(&mut self, chain: TakenChain, is_resubmitted: bool) -> Result<Option<Request>, QueueError> {
         let walked = self.chain.walk(&self.memory, &self.ring, chain);
+        self.walked += self.chain.followed();
         // The status address read may be zeroes of a replaced page, so the chain stays in flight.
         self.check_memory()?;
         let status = match (walked, self.chain.status()) {
@@ -369,6 +377,12 @@ impl Queue {
     /// A reference to the memory for a request.
     fn spare_reference(&mut self) -> Arc<GuestMemory> {
         self.spare.pop().unwrap_or_else(|| Arc::clone(&self.memory))
+    }
+
+    /// Whether [`Queue::pop`] takes no more chains until [`Queue::publish`], because long ones have used up the turn.
+    #[must_use]
+    pub fn has_used_up_turn(&self) -> bool {
+        self.walked >= WALKED_MAX
     }
 
     /// The requests that [`Queue::pop`] has answered with an error since the last call.
@@ -427,6 +441,7 @@ impl Queue {
 
     /// Shows all completions to the driver, with at most one signal.
     pub fn publish(&mut self) {
+        self.walked = 0;
         if self.ring.publish() {
             self.notifier.signal();
         }

@@ -194,6 +194,13 @@ struct Viewed {
 #[derive(Clone)]
 struct Views(Vec<(View, Option<Instant>)>);
 
+impl Views {
+    /// Forgets the view of a path whose estimates begin again, and count their versions anew.
+    fn forget(&mut self, path: PathId) {
+        self.0[path.index()] = (View::default(), None);
+    }
+}
+
 /// Empty: views follow from the rest.
 impl fmt::Debug for Views {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -436,6 +443,7 @@ impl Policy for Bdp {
 
     fn path_changed(&mut self, path: PathId) {
         self.paths[path.index()] = PathState::default();
+        self.views.iter_mut().for_each(|of| of.forget(path));
         self.probe_at = None;
         self.admission.iter_mut().for_each(Admission::invalidate);
     }

@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, memfd_create};
 use virtio_guest::features::{EVENT_IDX, PACKED};
 use virtio_guest::{Ring, Virtqueue};
@@ -148,7 +149,7 @@ impl TestDriver {
             layout: self.layout(),
             disk: Arc::clone(disk),
             features: self.features,
-            kick: Arc::new(Kick::new(self.files[0].try_clone().unwrap()).unwrap()),
+            kick: Arc::new(Kick::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap().into()).unwrap()),
             notifier: Arc::clone(&self.notifier),
             inflight: None,
             alarm: Arc::new(Alarm::new().unwrap()),

@@ -267,3 +267,24 @@ fn a_device_that_is_killed_while_its_queue_breaks_loses_nothing() {
         }
     }
 }
+
+/// The owner serves other guests too.
+#[test]
+fn long_chains_use_up_a_turn() {
+    for format in FORMATS {
+        let mut driver = driver(format | INDIRECT_DESC);
+        let mut queue = driver.queue(&disk());
+        for head in 0..SIZE {
+            driver.indirect_chain(head, TABLE, &read_in(4000));
+            driver.make_available(head);
+        }
+        let mut turns = 0;
+        while queue.has_available() {
+            assert!(queue.pop().unwrap().is_none());
+            assert!(queue.has_used_up_turn() || !queue.has_available());
+            queue.publish();
+            turns += 1;
+        }
+        assert_eq!((turns, driver.used().len()), (4, SIZE.into()));
+    }
+}

@@ -199,7 +199,6 @@ impl IoThread {
         if let Some(standstill) = self.watch.begin_turn(now, self.waking) {
             self.inner.stood_still(&standstill);
         }
-        self.inner.begin_turn(now);
         let messages_first = self.rng.percent(50);
         if messages_first {
             self.take_messages(ctx);
