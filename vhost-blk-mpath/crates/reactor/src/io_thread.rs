@@ -76,10 +76,9 @@ pub struct IoThread<R: Ring> {
     /// Set by [`IoThreadMessage::End`](crate::IoThreadMessage::End).
     is_ending: bool,
     completions: Completions,
-    /// The time of the last turn, if a path may have more to send than that turn has sent: then the next turn is due.
-    send_more_at: Option<Instant>,
-    /// The time of the last turn, if long chains have used up the turn of a virtqueue: then the next turn is due.
-    fetch_more_at: Option<Instant>,
+    /// The time of the last turn, if that turn has left something to do at once: then the next turn is due. A path may have more to
+    /// send, or long chains have used up the turn of a virtqueue.
+    again_at: Option<Instant>,
     /// The suspect paths that were reported, as a bit set.
     suspects: u64,
     /// Times of virtqueues that ran here and may start again.
@@ -113,8 +112,7 @@ impl<R: Ring> IoThread<R> {
             is_shutting_down: false,
             is_ending: false,
             completions: Vec::new(),
-            send_more_at: None,
-            fetch_more_at: None,
+            again_at: None,
             suspects: 0,
             stopped_queue_times: BTreeMap::new(),
             settle_callbacks: Vec::new(),
@@ -129,10 +127,10 @@ impl<R: Ring> IoThread<R> {
         &mut self.ring
     }
 
-    /// Whether a path may have more to send than the last turn has sent.
+    /// Whether the last turn has left something to do at once.
     #[must_use]
-    pub fn has_more_to_send(&self) -> bool {
-        self.send_more_at.is_some()
+    pub fn has_more_to_do(&self) -> bool {
+        self.again_at.is_some()
     }
 
     /// A copy of the statistics.
@@ -196,6 +194,7 @@ impl<R: Ring> IoThread<R> {
         while let Some(path) = self.group.timed_out(now, |path| self.connections.get(&path)?.oldest_sent()) {
             self.lose(now, path, LossReason::TimedOut(self.group.io_timeout()));
         }
+        self.again_at = None;
         self.fetch(now);
         self.run_actions(now);
         self.report_suspects();
@@ -204,7 +203,6 @@ impl<R: Ring> IoThread<R> {
         self.submit_daemon_flushes();
         // After the completions, because a send may wake a controller on this processor. A path that is lost here has a
         // receive under way, whose end brings the next turn.
-        self.send_more_at = None;
         self.transmit(now);
         if any_memory_fault() {
             // Sends read guest memory, and the virtqueue may have no other event soon.
@@ -239,7 +237,7 @@ impl<R: Ring> IoThread<R> {
         let held = self.some_held.then(|| self.disks.values().filter_map(|disk| disk.held_until));
         let held = held.into_iter().flatten();
         let deadlines = deadlines.chain(held).chain(self.group.next_timeout());
-        deadlines.chain(self.daemon_flushes.until()).chain(self.send_more_at).chain(self.fetch_more_at).min()
+        deadlines.chain(self.daemon_flushes.until()).chain(self.again_at).min()
     }
 
     /// Handles an event of the ring.
@@ -413,7 +411,7 @@ impl<R: Ring> IoThread<R> {
         let mut lost = Vec::new();
         for (&path, connection) in &mut self.connections {
             match connection.transmit(now, &mut self.ring, &self.requests) {
-                Ok(true) => self.send_more_at = Some(now),
+                Ok(true) => self.again_at = Some(now),
                 Ok(false) => {}
                 Err(error) => lost.push((path, error)),
             }

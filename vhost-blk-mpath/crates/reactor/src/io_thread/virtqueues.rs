@@ -152,7 +152,6 @@ impl<R: Ring> IoThread<R> {
                 self.some_held |= disk.is_held();
             }
         }
-        self.fetch_more_at = None;
         let stall = self.last_stall.filter(|stall| now - stall.ended < KICKED_WITHIN);
         for &flow in &self.active {
             let slot = self.queues.get_mut(&flow).expect("an active virtqueue is in the map");
@@ -212,7 +211,7 @@ impl<R: Ring> IoThread<R> {
                 if slot.queue.has_used_up_turn() {
                     // The thread serves others meanwhile.
                     slot.kicked = true;
-                    self.fetch_more_at = Some(now);
+                    self.again_at = Some(now);
                     break;
                 }
                 if stopping || self.is_polling {

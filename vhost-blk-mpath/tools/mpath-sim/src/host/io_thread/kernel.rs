@@ -103,7 +103,7 @@ impl IoThread {
     pub(super) fn begin_sends(&mut self, ctx: &mut Ctx) {
         self.inner.ring().set_rooms([]);
         self.inner.ring().set_broken([]);
-        let has_more_to_send = self.inner.has_more_to_send();
+        let has_more_to_do = self.inner.has_more_to_do();
         for (id, bytes) in self.inner.ring().take_sent() {
             let socket = self.sockets.get_mut(&id).expect("it was just there");
             // These are the rest of a send that the kernel ended early.
@@ -117,7 +117,7 @@ impl IoThread {
         for id in ids {
             let (ring, socket) = (self.inner.ring(), self.sockets.get_mut(&id).expect("it was just there"));
             let Some(unsent) = ring.sends(id) else {
-                if !has_more_to_send {
+                if !has_more_to_do {
                     socket.note_inaccessible(self.disks.len());
                 }
                 continue;
