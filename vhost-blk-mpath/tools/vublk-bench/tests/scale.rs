@@ -21,11 +21,11 @@ fn a_tiny_run_writes_its_sweep() {
     let json: Value = serde_json::from_slice(&fs::read(docs.path().join("results/scale.json")).unwrap()).unwrap();
     let figure = |row: usize, cell: usize, name: &str| json["rows"][row]["cells"][cell][name].as_f64().unwrap();
     // One disk and 64, with their own paths and with shared ones.
-    for (cell, is_sharing) in [(0, false), (1, true)] {
+    for cell in [0, 1] {
         assert!(figure(0, cell, "iops") > 0.0 && figure(3, cell, "cpu_daemon_us") > 0.0, "{json}");
         let more = figure(3, cell, "threads") - figure(0, cell, "threads");
-        // A thread for each front-end, and an I/O thread for each set of paths.
-        assert!(if is_sharing { (60.0..90.0).contains(&more) } else { more >= 120.0 }, "{more}: {json}");
+        // A thread for each front-end, some that open files, and no I/O thread: the daemon has the same for any number of disks.
+        assert!((60.0..110.0).contains(&more), "{more}: {json}");
     }
     let document = fs::read_to_string(docs.path().join("benchmarks.md")).unwrap();
     assert!(document.contains("| 64 | own paths |") && !document.contains("\nold\n"), "{document}");
