@@ -39,7 +39,7 @@ impl IoThreads {
 
     /// Has a thread of its own serve each part, as long as there are threads: those with the fewest path sets.
     #[must_use]
-    pub fn place(&self, parts: impl ExactSizeIterator<Item = PathSetPart>) -> Vec<IoThreadHandle> {
+    pub fn place(&self, parts: impl Iterator<Item = PathSetPart>) -> Vec<IoThreadHandle> {
         let mut threads: Vec<_> = self.0.iter().collect();
         threads.sort_by_cached_key(|thread| thread.path_sets());
         threads.into_iter().cycle().zip(parts).map(|(thread, part)| add(thread, part)).collect()

@@ -12,7 +12,7 @@ use crate::{IoThreadMessage, PathEvent};
 pub struct PathSetPart {
     /// Its multipath group. Paths may be in it, or are added by [`IoThreadHandle::add_path`].
     pub group: Group,
-    /// The longest time to poll before sleeping. Zero: never poll for it. A thread polls as long as one of its path sets wants.
+    /// The longest time to poll before sleeping. Zero: never poll for it. A thread polls as long as one of its path sets that are in use wants.
     pub poll_limit: Duration,
     /// Called from the I/O thread. It must not block.
     pub report: Box<dyn Fn(PathEvent) + Send>,

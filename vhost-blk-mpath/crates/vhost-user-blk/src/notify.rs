@@ -104,7 +104,8 @@ impl Alarm {
 /// that watches a file of FUSE.
 fn is_eventfd(file: &File) -> io::Result<bool> {
     const ANON_INODE_FS_MAGIC: libc::__fsword_t = 0x0904_1934;
-    // Of all anonymous inodes, only an eventfd takes eight bytes. Zero leaves its count alone, and never waits for room.
+    // Of all anonymous inodes, only an eventfd takes eight bytes. Zero leaves its count alone, and wakes its reader once for nothing:
+    // a guest may get an interrupt without a completion, which drivers expect.
     Ok(fstatfs(file)?.f_type == ANON_INODE_FS_MAGIC && rustix::io::write(file, &[0; 8]) == Ok(8))
 }
 
