@@ -18,10 +18,9 @@
 
 use nvme_auth::{Failure, HostAuthentication, Step};
 
-use super::command_table::{CommandTable, Direction, InFlightCommand};
+use super::command_table::Direction;
 use super::error::{AuthenticationCommand, ConnectError, QueueError};
-use super::queue_pair::{OWNER_AUTHENTICATION, Phase, QueuePair};
-use super::request::Part;
+use super::queue_pair::{Phase, QueuePair};
 use super::staging::Stage;
 use crate::authentication::{Authenticated, Authentication};
 use crate::wire::{ConnectResult, FabricsCommand, Framing, Pdu, Sgl, Status};
@@ -60,37 +59,19 @@ impl QueueAuthentication {
 }
 
 /// Encodes an Authentication Send with this message.
-fn encode_send(commands: &mut CommandTable, tx: Framing, message: &[u8], out: &mut Vec<u8>) {
+fn encode_send(cid: u16, tx: Framing, message: &[u8], out: &mut Vec<u8>) {
     let length = message.len() as u32;
-    let cid = insert(commands, Direction::Out, length, length);
     let command = FabricsCommand::AuthenticationSend { bytes: length };
     Pdu::CapsuleCmd(command.to_sqe(cid, Sgl::InCapsule { offset: 0, length })).emit(&tx, message, out);
 }
 
 /// Encodes an Authentication Receive.
-fn encode_receive(commands: &mut CommandTable, tx: Framing, out: &mut Vec<u8>) {
-    let cid = insert(commands, Direction::In, RECEIVE_BYTES, 0);
+fn encode_receive(cid: u16, tx: Framing, out: &mut Vec<u8>) {
     let command = FabricsCommand::AuthenticationReceive { bytes: RECEIVE_BYTES };
     Pdu::CapsuleCmd(command.to_sqe(cid, Sgl::Transport { length: RECEIVE_BYTES })).emit(&tx, &[], out);
 }
 
-/// Adds a command of the authentication to those in flight. Returns its CID.
-fn insert(commands: &mut CommandTable, direction: Direction, length: u32, moved: u32) -> u16 {
-    let command = InFlightCommand {
-        owner: OWNER_AUTHENTICATION,
-        part: Part::default(),
-        direction,
-        base: 0,
-        length,
-        moved,
-        transfers: 0,
-        corrupted: false,
-        sent_at: None,
-    };
-    commands.insert(command).expect("no other command is in flight before the queue is ready")
-}
-
-impl QueuePair {
+impl<R: Default> QueuePair<R> {
     /// Handles the result of a successful Connect: the queue is ready, or its authentication starts.
     pub(super) fn begin_authentication(&mut self, result: ConnectResult) -> Result<(), ConnectError> {
         let ConnectResult { authentication_required, secure_channel_required, .. } = result;
@@ -135,20 +116,23 @@ impl QueuePair {
 
     /// Encodes the next command of the authentication, if it is due and there is room.
     pub(super) fn encode_authentication(&mut self, stage: &mut Stage<'_>) {
-        let Some(authentication) = &mut self.authentication else { return };
-        let (commands, tx) = (&mut self.commands, self.tx);
+        let Some(mut authentication) = self.authentication.take() else { return };
         match &authentication.state {
             State::Send(message, last) if stage.room() >= Some(message.len() as u32) => {
-                stage.staged(|out| encode_send(commands, tx, message, out));
+                let length = message.len() as u32;
+                let cid = self.send_own(Direction::Out, length, length);
+                stage.staged(|out| encode_send(cid, self.tx, message, out));
                 authentication.state = State::AwaitSent(*last);
             }
             State::Receive if stage.room().is_some() => {
                 authentication.received.clear();
-                stage.staged(|out| encode_receive(commands, tx, out));
+                let cid = self.send_own(Direction::In, RECEIVE_BYTES, 0);
+                stage.staged(|out| encode_receive(cid, self.tx, out));
                 authentication.state = State::AwaitMessage;
             }
             _ => {}
         }
+        self.authentication = Some(authentication);
     }
 
     /// Handles the end of a command of the authentication.
@@ -184,8 +168,8 @@ impl QueuePair {
             }
             Err(Failure { error, message }) => {
                 if let Some(message) = message {
-                    let mut refusal = Vec::new();
-                    encode_send(&mut self.commands, self.tx, &message, &mut refusal);
+                    let (length, mut refusal) = (message.len() as u32, Vec::new());
+                    encode_send(self.send_own(Direction::Out, length, length), self.tx, &message, &mut refusal);
                     self.refusal = Some(refusal);
                 }
                 return Err(ConnectError::Authentication(Box::new(error)).into());

@@ -3,17 +3,18 @@
 //!
 //! One I/O queue: each request ends with exactly one completion.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use monotonic::{Duration, Instant};
 use zerocopy::IntoBytes;
 
+use super::command_table::CommandTable;
 use super::config::{CommandLimits, ConfigError, IoLimits, NamespaceLimits, QueueConfig};
 use super::error::QueueError;
 use super::queue_pair::{CommandSink, CommandSource, CommandToSend, EndedCommand, Phase, QueuePair, QueuePairConfig};
 use super::receive::DirectRecv;
 use super::request::{
-    AbandonedAnswers, Completion, IoCommand, LostRequest, Part, Parts, RecallOutcome, Requests, SubmitError, Tag,
+    AbandonedAnswers, Completion, IoCommand, LostRequest, Part, RecallOutcome, Recovery, Request, SubmitError, Tag,
 };
 use super::split;
 use super::staging::{PayloadSink, PayloadSource, Stage, TxPart};
@@ -27,24 +28,27 @@ use crate::wire::{Answer, DsmRange, Sqe, Status};
 /// It allocates no memory after construction, unless commands fail. A request waits inside while no CID is free for its next command.
 #[derive(Debug)]
 pub struct HostQueue {
-    pair: QueuePair,
-    /// By position, as requests name namespaces.
-    namespaces: Vec<Option<IoLimits>>,
+    pair: QueuePair<Request>,
     /// [`QueueConfig::max_transfer_bytes`], against which namespaces are checked.
     max_transfer_bytes: u32,
     command_limits: CommandLimits,
+    progress: Progress,
+}
+
+/// What the requests do, apart from their slots.
+#[derive(Debug)]
+struct Progress {
+    /// By position, as requests name namespaces.
+    namespaces: Vec<Option<IoLimits>>,
     learned: LearnedLimits,
-    requests: Requests,
-    /// Requests with commands left to issue, in order. Only the first may have issued some.
+    /// The slots of requests with commands left to issue, in order. Only the first may have issued some.
     pending: VecDeque<u16>,
-    /// Requests with parts that are not done in order, by index. Failures are rare, so this may allocate.
-    parts: BTreeMap<u16, Parts>,
     completions: VecDeque<Completion>,
     /// The unfinished parts of each failed request of `completions`.
     rests: VecDeque<Vec<Part>>,
     /// The parts that the completion fetched last has left to be done.
     unfinished: Vec<Part>,
-    /// Answers to abandoned requests since the last [`take_answered`](Self::take_answered).
+    /// Answers to abandoned requests since the last [`HostQueue::take_answered`].
     answered: AbandonedAnswers,
 }
 
@@ -83,17 +87,17 @@ impl HostQueue {
                 authentication,
                 is_encrypted,
             }),
-            namespaces: namespaces.into_iter().map(|namespace| namespace.map(limits)).collect(),
             max_transfer_bytes,
             command_limits,
-            learned: LearnedLimits::new(max_transfer_bytes, reports_max_transfer, command_limits),
-            requests: Requests::new(capacity),
-            pending: VecDeque::with_capacity(capacity.into()),
-            parts: BTreeMap::new(),
-            unfinished: Vec::new(),
-            completions: VecDeque::with_capacity(capacity.into()),
-            rests: VecDeque::new(),
-            answered: AbandonedAnswers::default(),
+            progress: Progress {
+                namespaces: namespaces.into_iter().map(|namespace| namespace.map(limits)).collect(),
+                learned: LearnedLimits::new(max_transfer_bytes, reports_max_transfer, command_limits),
+                pending: VecDeque::with_capacity(capacity.into()),
+                completions: VecDeque::with_capacity(capacity.into()),
+                rests: VecDeque::new(),
+                unfinished: Vec::new(),
+                answered: AbandonedAnswers::default(),
+            },
         })
     }
 
@@ -112,7 +116,7 @@ impl HostQueue {
     /// Whether [`fill_tx`](Self::fill_tx) may encode something now. If not, it encodes nothing.
     #[must_use]
     pub fn has_output(&self) -> bool {
-        (self.pair.has_free_command() && !self.pending.is_empty()) || self.pair.has_output()
+        (self.pair.commands.has_room() && !self.progress.pending.is_empty()) || self.pair.has_output()
     }
 
     /// Whether data have digests on this connection.
@@ -124,13 +128,13 @@ impl HostQueue {
     /// The most requests in flight.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        self.requests.capacity()
+        self.pair.commands.capacity()
     }
 
     /// Requests in flight, including abandoned ones.
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        self.requests.len()
+        self.pair.commands.len()
     }
 
     /// Makes a namespace usable that was unusable when the queue was configured. For a usable namespace, only an increase of its
@@ -138,7 +142,7 @@ impl HostQueue {
     pub fn add_namespace(&mut self, position: u16, limits: NamespaceLimits) -> Result<(), ConfigError> {
         limits.check(self.max_transfer_bytes)?;
         let added = IoLimits::new(limits, self.command_limits);
-        let known = self.namespaces[usize::from(position)].get_or_insert(added);
+        let known = self.progress.namespaces[usize::from(position)].get_or_insert(added);
         known.namespace.namespace_blocks = known.namespace.namespace_blocks.max(limits.namespace_blocks);
         Ok(())
     }
@@ -157,24 +161,23 @@ impl HostQueue {
         command: IoCommand,
         parts: &[Part],
     ) -> Result<(), SubmitError> {
-        debug_assert!(self.requests.find(tag).is_none(), "tag {tag:?} is in flight");
+        debug_assert!(self.find(tag).is_none(), "tag {tag:?} is in flight");
         if !self.is_ready() {
             return Err(SubmitError::NotReady);
         }
         self.check(namespace, &command)?;
         // Unfetched completions count, so that their queue never grows.
-        if self.requests.len() + self.completions.len() >= self.requests.capacity() {
+        if self.in_flight() + self.progress.completions.len() >= self.capacity() {
             return Err(SubmitError::Full);
         }
-        let index = self.requests.insert(tag, namespace, command).ok_or(SubmitError::Full)?;
+        let mut request = Request::new(tag, namespace, command);
         if let Some((first, others)) = parts.split_first() {
-            let request = self.requests.get_mut(index);
             request.begin_part(*first);
-            request.wanted = parts.iter().map(|part| part.blocks).sum();
-            self.parts
-                .insert(index, Parts { to_issue: others.iter().rev().copied().collect(), unfinished: Vec::new() });
+            let recovery = request.recovery.insert(Box::new(Recovery::of(&command)));
+            recovery.wanted = parts.iter().map(|part| part.blocks).sum();
+            recovery.to_issue = others.iter().rev().copied().collect();
         }
-        self.pending.push_back(index);
+        self.progress.pending.push_back(self.pair.commands.insert(request));
         Ok(())
     }
 
@@ -183,26 +186,31 @@ impl HostQueue {
     ///
     /// The controller may execute commands that were sent. These keep their CIDs, and their data are checked and discarded.
     pub fn recall(&mut self, tag: Tag) -> RecallOutcome {
-        let Some(index) = self.requests.find(tag) else {
+        let Some(index) = self.find(tag) else {
             return RecallOutcome::Completed;
         };
-        let request = self.requests.get_mut(index);
+        let request = self.pair.commands.request_mut(index);
         assert!(!request.command.is_mutating(), "a recalled write would be in doubt");
         request.abandoned = true;
         request.is_issued = true;
         let is_sent = request.commands_in_flight > 0;
-        self.pending.retain(|&pending| pending != index);
+        self.progress.pending.retain(|&pending| pending != index);
         if is_sent {
             return RecallOutcome::Abandoned;
         }
-        self.requests.remove(index);
-        self.parts.remove(&index);
+        self.pair.commands.remove(index);
         RecallOutcome::Unsent
+    }
+
+    /// The slot of the request with this tag, unless it is abandoned.
+    fn find(&self, tag: Tag) -> Option<u16> {
+        let is_found = |request: &Request| request.tag == tag && !request.abandoned;
+        self.pair.commands.requests().find(|(_, request)| is_found(request)).map(|(index, _)| index)
     }
 
     /// Answers to abandoned requests since the last call. They show that the controller is alive.
     pub fn take_answered(&mut self) -> AbandonedAnswers {
-        std::mem::take(&mut self.answered)
+        std::mem::take(&mut self.progress.answered)
     }
 
     /// When the oldest command without a completion was sent, including commands of abandoned requests. Scans all entries of the
@@ -215,11 +223,11 @@ impl HostQueue {
     /// The most data of one command in bytes, if it has become smaller since the last call. That happens with a controller that
     /// reports no MDTS and fails larger commands. The requests were retried with smaller commands.
     pub fn take_smaller_transfer(&mut self) -> Option<u32> {
-        self.learned.transfer.take_smaller()
+        self.progress.learned.transfer.take_smaller()
     }
 
     fn check(&self, namespace: u16, command: &IoCommand) -> Result<(), SubmitError> {
-        let Some(Some(limits)) = self.namespaces.get(usize::from(namespace)) else {
+        let Some(Some(limits)) = self.progress.namespaces.get(usize::from(namespace)) else {
             return Err(SubmitError::Namespace { namespace });
         };
         let NamespaceLimits { block_bytes, namespace_blocks, .. } = limits.namespace;
@@ -258,30 +266,13 @@ impl HostQueue {
         plan: &mut Vec<TxPart>,
         byte_goal: u32,
     ) {
-        let mut outbound = Outbound {
-            requests: &mut self.requests,
-            pending: &mut self.pending,
-            parts: &mut self.parts,
-            namespaces: &self.namespaces,
-            learned: &mut self.learned,
-            payload: source,
-        };
+        let mut outbound = Outbound { progress: &mut self.progress, payload: source };
         self.pair.fill_tx(&mut Stage::new(Some(now), staging, plan, byte_goal), &mut outbound);
     }
 
     /// Takes bytes from the connection, split at any place. An error ends the connection.
     pub fn receive(&mut self, bytes: &[u8], sink: &mut impl PayloadSink) -> Result<(), QueueError> {
-        let mut inbound = Inbound {
-            requests: &mut self.requests,
-            namespaces: &self.namespaces,
-            pending: &mut self.pending,
-            parts: &mut self.parts,
-            completions: &mut self.completions,
-            rests: &mut self.rests,
-            answered: &mut self.answered,
-            learned: &mut self.learned,
-            sink,
-        };
+        let mut inbound = Inbound { progress: &mut self.progress, sink };
         self.pair.receive(bytes, &mut inbound)
     }
 
@@ -298,56 +289,42 @@ impl HostQueue {
     #[must_use]
     pub fn direct(&mut self) -> Option<DirectRecv> {
         let (owner, offset, len) = self.pair.direct()?;
-        let request = self.requests.get(owner);
+        let request = self.pair.commands.request(owner);
         (!request.abandoned).then_some(DirectRecv { tag: request.tag, offset, len })
     }
 
     /// Takes note of `bytes` bytes received directly, at most the length from the last [`direct`](Self::direct). Required even if
     /// the request was recalled since.
     pub fn received_direct(&mut self, bytes: u32) -> Result<(), QueueError> {
-        let mut inbound = Inbound {
-            requests: &mut self.requests,
-            namespaces: &self.namespaces,
-            pending: &mut self.pending,
-            parts: &mut self.parts,
-            completions: &mut self.completions,
-            rests: &mut self.rests,
-            answered: &mut self.answered,
-            learned: &mut self.learned,
-            sink: &mut NoSink,
-        };
+        let mut inbound = Inbound { progress: &mut self.progress, sink: &mut NoSink };
         self.pair.received_direct(bytes, &mut inbound)
     }
 
     /// The next completion.
     pub fn poll_completion(&mut self) -> Option<Completion> {
-        let completion = self.completions.pop_front()?;
-        self.unfinished.clear();
+        let progress = &mut self.progress;
+        let completion = progress.completions.pop_front()?;
+        progress.unfinished.clear();
         if completion.result.is_err() {
-            self.unfinished = self.rests.pop_front().expect("a failed request has a rest");
+            progress.unfinished = progress.rests.pop_front().expect("a failed request has a rest");
         }
         Some(completion)
     }
 
     /// The parts that the completion fetched last has left to be done, in order. Empty: all of it, or nothing after a success.
     pub fn take_unfinished(&mut self) -> Vec<Part> {
-        std::mem::take(&mut self.unfinished)
+        std::mem::take(&mut self.progress.unfinished)
     }
 
     /// After the loss of the connection: each request without a fetched completion, once, except abandoned ones.
     pub fn into_lost(self) -> impl Iterator<Item = LostRequest> {
-        let unfetched: Vec<LostRequest> =
-            self.completions.iter().map(|done| LostRequest { tag: done.tag, indeterminate: false }).collect();
-        let in_flight: Vec<LostRequest> = self
-            .requests
-            .iter()
-            .filter(|request| !request.abandoned)
-            .map(|request| LostRequest {
-                tag: request.tag,
-                indeterminate: request.command.is_mutating() && request.commands_in_flight > 0,
-            })
-            .collect();
-        unfetched.into_iter().chain(in_flight)
+        let unfetched = self.progress.completions.iter().map(|done| LostRequest { tag: done.tag, indeterminate: false });
+        let in_flight = self.pair.commands.requests().map(|(_, request)| request);
+        let in_flight = in_flight.filter(|request| !request.abandoned).map(|request| LostRequest {
+            tag: request.tag,
+            indeterminate: request.command.is_mutating() && request.commands_in_flight > 0,
+        });
+        unfetched.chain(in_flight).collect::<Vec<_>>().into_iter()
     }
 
     /// The error that has ended the connection, if one has.
@@ -362,33 +339,30 @@ impl HostQueue {
 
 /// The requests as the source of commands.
 struct Outbound<'a, P> {
-    requests: &'a mut Requests,
-    pending: &'a mut VecDeque<u16>,
-    parts: &'a mut BTreeMap<u16, Parts>,
-    namespaces: &'a [Option<IoLimits>],
-    learned: &'a mut LearnedLimits,
+    progress: &'a mut Progress,
     payload: &'a P,
 }
 
-impl<P: PayloadSource> CommandSource for Outbound<'_, P> {
-    fn next_command_to_send(&mut self, sqe: &mut Sqe) -> Option<CommandToSend> {
-        let &index = self.pending.front()?;
-        let request = self.requests.get_mut(index);
-        let limits = self.namespaces[usize::from(request.namespace)].as_ref();
+impl<P: PayloadSource> CommandSource<Request> for Outbound<'_, P> {
+    #[inline]
+    fn next_command_to_send(&mut self, commands: &mut CommandTable<Request>) -> Option<(CommandToSend, Sqe)> {
+        let Progress { pending, namespaces, learned, .. } = &mut *self.progress;
+        let &index = pending.front()?;
+        let request = commands.request_mut(index);
+        let limits = namespaces[usize::from(request.namespace)].as_ref();
         let limits = limits.expect("submit() has checked the namespace");
-        let most = self.learned.of(&request.command).most();
-        let command = split::issue(index, request, limits, most, sqe);
+        let most = learned.of(&request.command).most();
+        let issued = split::issue(index, request, limits, most);
         if request.is_issued {
-            match self.parts.get_mut(&index).and_then(|parts| parts.to_issue.pop()) {
+            match request.recovery.as_mut().and_then(|recovery| recovery.to_issue.pop()) {
                 Some(part) => request.begin_part(part),
-                None => _ = self.pending.pop_front(),
+                None => _ = pending.pop_front(),
             }
         }
-        Some(command)
+        Some(issued)
     }
 
-    fn gather(&self, owner: u16, part: Part, offset: u32, dst: &mut [u8]) {
-        let request = self.requests.get(owner);
+    fn gather(&self, request: &Request, part: Part, offset: u32, dst: &mut [u8]) {
         match request.command {
             IoCommand::Deallocate { slba, .. } => {
                 let range = DsmRange::new(slba + u64::from(part.first), part.blocks);
@@ -399,99 +373,122 @@ impl<P: PayloadSource> CommandSource for Outbound<'_, P> {
         }
     }
 
-    fn tag(&self, owner: u16) -> Tag {
-        self.requests.get(owner).tag
+    fn tag(&self, request: &Request) -> Tag {
+        request.tag
     }
 }
 
 /// The requests as the destination of completions and data.
 struct Inbound<'a, S> {
-    requests: &'a mut Requests,
-    namespaces: &'a [Option<IoLimits>],
-    pending: &'a mut VecDeque<u16>,
-    parts: &'a mut BTreeMap<u16, Parts>,
-    completions: &'a mut VecDeque<Completion>,
-    rests: &'a mut VecDeque<Vec<Part>>,
-    answered: &'a mut AbandonedAnswers,
-    learned: &'a mut LearnedLimits,
+    progress: &'a mut Progress,
     sink: &'a mut S,
 }
 
-impl<S: PayloadSink> CommandSink for Inbound<'_, S> {
-    fn scatter(&mut self, owner: u16, offset: u32, src: &[u8]) {
-        let request = self.requests.get(owner);
+impl<S: PayloadSink> CommandSink<Request> for Inbound<'_, S> {
+    #[inline]
+    fn scatter(&mut self, request: &Request, offset: u32, src: &[u8]) {
         if !request.abandoned {
             self.sink.scatter(request.tag, offset, src);
         }
     }
 
-    fn completed(&mut self, owner: u16, &EndedCommand { part, bytes, status, sent_at, .. }: &EndedCommand) {
-        let request = self.requests.get_mut(owner);
+    #[inline]
+    fn completed(&mut self, commands: &mut CommandTable<Request>, owner: u16, ended: &EndedCommand) {
+        let &EndedCommand { part, bytes, status, sent_at, .. } = ended;
+        let request = commands.request_mut(owner);
         request.commands_in_flight -= 1;
         let moves_data = matches!(request.command, IoCommand::Read { .. } | IoCommand::Write { .. });
-        let (size, learned) = (if moves_data { bytes } else { part.blocks }, self.learned.of(&request.command));
+        let size = if moves_data { bytes } else { part.blocks };
         if status.is_success() {
-            learned.completed(size);
+            self.progress.learned.of(&request.command).completed(size);
         } else {
-            let parts = self.parts.entry(owner).or_default();
-            parts.unfinished.push(part);
-            let mut is_repeated = false;
-            if let Some(size) = learned.retry_size(size, status) {
-                request.retry_size = Some(request.retry_size.unwrap_or(size).min(size));
-            } else {
-                is_repeated = status.answer() == Answer::Repeat;
-                // Of several errors with the same answer, one that asks for a delay counts.
-                let rank = |status: Status| (status.answer(), status.crd() != 0);
-                if request.error.is_none_or(|error| rank(error) < rank(status)) {
-                    request.error = Some(status);
-                }
+            self.progress.failed(owner, request, part, size, status);
+        }
+        if request.commands_in_flight > 0 || !request.is_issued {
+            return;
+        }
+        let result = if request.abandoned {
+            self.progress.abandoned_answered(request, sent_at);
+            None
+        } else if request.recovery.is_some() {
+            match self.progress.recovered(owner, request) {
+                Some(result) => Some(result),
+                None => return,
             }
-            if !is_repeated && !request.is_issued {
-                // The remaining commands would fail too, so they are not issued. The request is the first one pending: only that
-                // one has issued a part of its commands.
-                request.is_issued = true;
-                assert_eq!(self.pending.pop_front(), Some(owner), "requests issue in order");
-                parts.unfinished.push(Part { first: request.issued, blocks: request.part_end - request.issued });
-                parts.unfinished.append(&mut parts.to_issue);
+        } else {
+            Some(Ok(()))
+        };
+        if let Some(result) = result {
+            self.progress.completions.push_back(Completion { tag: request.tag, result, sent_at });
+        }
+        commands.remove(owner);
+    }
+}
+
+impl Progress {
+    /// Notes that a command of the request in slot `owner` has failed.
+    #[cold]
+    fn failed(&mut self, owner: u16, request: &mut Request, part: Part, size: u32, status: Status) {
+        let recovery = request.recovery.get_or_insert_with(|| Box::new(Recovery::of(&request.command)));
+        recovery.unfinished.push(part);
+        let mut is_repeated = false;
+        if let Some(size) = self.learned.of(&request.command).retry_size(size, status) {
+            recovery.retry_size = Some(recovery.retry_size.unwrap_or(size).min(size));
+        } else {
+            is_repeated = status.answer() == Answer::Repeat;
+            // Of several errors with the same answer, one that asks for a delay counts.
+            let rank = |status: Status| (status.answer(), status.crd() != 0);
+            if recovery.error.is_none_or(|error| rank(error) < rank(status)) {
+                recovery.error = Some(status);
             }
         }
-        if request.commands_in_flight == 0 && request.is_issued {
-            if request.abandoned {
-                self.answered.requests += 1;
-                if let (IoCommand::Read { blocks, .. }, Some(sent_at)) = (request.command, sent_at) {
-                    let limits = self.namespaces[usize::from(request.namespace)].as_ref();
-                    let bytes = limits.map_or(0, |limits| blocks * limits.namespace.block_bytes);
-                    self.answered.read = self.answered.read.into_iter().chain([(sent_at, bytes)]).min();
-                }
-            } else if let (Some(size), None, Some(parts)) =
-                (request.retry_size.take(), request.error, self.parts.get_mut(&owner))
-            {
-                // No command is in flight and no completion was reported, so what has failed can be issued again.
-                parts.to_issue = parts.take_unfinished();
-                parts.to_issue.reverse();
-                request.begin_part(parts.to_issue.pop().expect("a command has failed"));
-                request.max_size = size;
-                self.pending.push_back(owner);
-                return;
-            } else {
-                if request.error.is_none() && request.max_size < u32::MAX {
-                    learned.retry_succeeded(request.max_size);
-                }
-                if request.error.is_some() {
-                    let mut rest = self.parts.get_mut(&owner).map(Parts::take_unfinished).unwrap_or_default();
-                    if rest.iter().map(|part| part.blocks).sum::<u32>() == request.wanted {
-                        rest.clear();
-                    }
-                    self.rests.push_back(rest);
-                }
-                let result = request.error.map_or(Ok(()), Err);
-                self.completions.push_back(Completion { tag: request.tag, result, sent_at });
-            }
-            if !self.parts.is_empty() {
-                self.parts.remove(&owner);
-            }
-            self.requests.remove(owner);
+        if !is_repeated && !request.is_issued {
+            // The remaining commands would fail too, so they are not issued. The request is the first one pending: only that
+            // one has issued a part of its commands.
+            request.is_issued = true;
+            assert_eq!(self.pending.pop_front(), Some(owner), "requests issue in order");
+            recovery.unfinished.push(Part { first: request.issued, blocks: request.part_end - request.issued });
+            recovery.unfinished.append(&mut recovery.to_issue);
         }
+    }
+
+    /// Notes the answer to an abandoned request.
+    #[cold]
+    fn abandoned_answered(&mut self, request: &Request, sent_at: Option<Instant>) {
+        self.answered.requests += 1;
+        if let (IoCommand::Read { blocks, .. }, Some(sent_at)) = (request.command, sent_at) {
+            let limits = self.namespaces[usize::from(request.namespace)].as_ref();
+            let bytes = limits.map_or(0, |limits| blocks * limits.namespace.block_bytes);
+            self.answered.read = self.answered.read.into_iter().chain([(sent_at, bytes)]).min();
+        }
+    }
+
+    /// The result of the request in slot `owner`, whose commands have ended. `None` if it goes on with smaller commands.
+    #[cold]
+    fn recovered(&mut self, owner: u16, request: &mut Request) -> Option<Result<(), Status>> {
+        let recovery = request.recovery.as_mut().expect("the caller has checked");
+        if let (Some(size), None) = (recovery.retry_size.take(), recovery.error) {
+            // No command is in flight and no completion was reported, so what has failed can be issued again.
+            recovery.to_issue = recovery.take_unfinished();
+            recovery.to_issue.reverse();
+            recovery.max_size = size;
+            let first = recovery.to_issue.pop().expect("a command has failed");
+            request.begin_part(first);
+            self.pending.push_back(owner);
+            return None;
+        }
+        let Some(error) = recovery.error else {
+            if recovery.max_size < u32::MAX {
+                self.learned.of(&request.command).retry_succeeded(recovery.max_size);
+            }
+            return Some(Ok(()));
+        };
+        let mut rest = recovery.take_unfinished();
+        if rest.iter().map(|part| part.blocks).sum::<u32>() == recovery.wanted {
+            rest.clear();
+        }
+        self.rests.push_back(rest);
+        Some(Err(error))
     }
 }
 

@@ -13,7 +13,7 @@ use monotonic::{Duration, Instant};
 use nvme_auth::GeneratedPsk;
 
 use super::authentication::QueueAuthentication;
-use super::command_table::{CommandTable, InFlightCommand};
+use super::command_table::{CommandTable, Direction, InFlightCommand};
 use super::config::HostIdentity;
 use super::error::{ConnectError, QueueError};
 use super::receive::Receiver;
@@ -24,11 +24,6 @@ use crate::wire::{CNTLID_ANY, ConnectField, ConnectResult, Digests, Framing, IcR
 
 /// The most R2Ts that a controller may have outstanding for one command.
 pub(super) const R2T_LIMIT: u8 = 4;
-
-/// The owner key of the Connect command, reserved by the pair.
-pub(super) const OWNER_CONNECT: u16 = u16::MAX;
-/// The owner key of the authentication commands, reserved by the pair.
-pub(super) const OWNER_AUTHENTICATION: u16 = u16::MAX - 1;
 
 /// The parameters of `ICReq` and Connect.
 #[derive(Debug, Clone)]
@@ -49,6 +44,7 @@ pub(super) struct QueuePairConfig {
 /// A command to send, without its submission queue entry.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CommandToSend {
+    /// The slot of its request.
     pub(super) owner: u16,
     /// The blocks of the owner's request that the command covers.
     pub(super) part: Part,
@@ -63,14 +59,14 @@ pub(super) enum Data {
     Out { offset: u32, length: u32 },
 }
 
-/// The source of commands and of the data that they send.
-pub(super) trait CommandSource {
-    /// The next command to send, which counts as issued. Its entry goes to `sqe`. The pair fills in CID and SGL.
-    fn next_command_to_send(&mut self, sqe: &mut Sqe) -> Option<CommandToSend>;
-    /// Copies the owner's payload from `offset` on into all of `dst`, for the command that covers `part`.
-    fn gather(&self, owner: u16, part: Part, offset: u32, dst: &mut [u8]);
-    /// The tag under which the owner's payload can be sent without copying.
-    fn tag(&self, owner: u16) -> Tag;
+/// The source of commands and of the data that they send. `R` is what the table keeps of a request.
+pub(super) trait CommandSource<R> {
+    /// The next command to send, which counts as issued, and its entry. The pair fills in CID and SGL.
+    fn next_command_to_send(&mut self, commands: &mut CommandTable<R>) -> Option<(CommandToSend, Sqe)>;
+    /// Copies the payload of the request from `offset` on into all of `dst`, for the command that covers `part`.
+    fn gather(&self, request: &R, part: Part, offset: u32, dst: &mut [u8]);
+    /// The tag under which the payload of the request can be sent without copying.
+    fn tag(&self, request: &R) -> Tag;
 }
 
 /// The completion of a command.
@@ -86,11 +82,11 @@ pub(super) struct EndedCommand {
 }
 
 /// The destination of received data and completions.
-pub(super) trait CommandSink {
-    /// Copies `src` to the owner's payload from `offset` on.
-    fn scatter(&mut self, owner: u16, offset: u32, src: &[u8]);
-    /// Takes the completion of a command.
-    fn completed(&mut self, owner: u16, ended: &EndedCommand);
+pub(super) trait CommandSink<R> {
+    /// Copies `src` to the payload of the request from `offset` on.
+    fn scatter(&mut self, request: &R, offset: u32, src: &[u8]);
+    /// Takes the completion of a command of the request in slot `owner`, and removes the request if it has ended.
+    fn completed(&mut self, commands: &mut CommandTable<R>, owner: u16, ended: &EndedCommand);
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,13 +112,13 @@ pub(super) struct Transfer {
 
 /// A queue pair on one connection.
 #[derive(Debug)]
-pub(super) struct QueuePair {
+pub(super) struct QueuePair<R> {
     pub(super) config: QueuePairConfig,
     pub(super) phase: Phase,
     pub(super) tx: Framing,
     pub(super) rx: Framing,
     pub(super) maxh2cdata: u32,
-    pub(super) commands: CommandTable,
+    pub(super) commands: CommandTable<R>,
     pub(super) transfers: VecDeque<Transfer>,
     /// The PDU whose data are encoded in part. No other PDU may be encoded before its end.
     pub(super) partial_pdu: Option<PartialPdu>,
@@ -137,7 +133,7 @@ pub(super) struct QueuePair {
     cntlid: u16,
 }
 
-impl QueuePair {
+impl<R: Default> QueuePair<R> {
     /// A pair on a fresh connection. The owner has checked `config`.
     pub(super) fn new(config: QueuePairConfig) -> Self {
         let commands = config.entries - 1;
@@ -166,12 +162,6 @@ impl QueuePair {
     #[inline]
     pub(super) fn is_ready(&self) -> bool {
         matches!(self.phase, Phase::Ready)
-    }
-
-    /// Whether there is an identifier for a new command.
-    #[inline]
-    pub(super) fn has_free_command(&self) -> bool {
-        self.commands.has_free()
     }
 
     /// Whether something can be encoded, apart from new commands.
@@ -219,30 +209,17 @@ impl QueuePair {
         self.transfers.push_back(Transfer { cid, ttag, offset, remaining: length });
     }
 
-    /// Handles the end of a command that was in flight: its data transfers stop, and its owner gets the completion.
-    pub(super) fn on_ended(
-        &mut self,
-        cid: u16,
-        command: &InFlightCommand,
-        status: Status,
-        result: u64,
-        events: &mut impl CommandSink,
-    ) -> Result<(), QueueError> {
-        if command.transfers > 0 {
-            self.transfers.retain(|transfer| transfer.cid != cid);
-            if let Some(partial_pdu) = &mut self.partial_pdu {
-                partial_pdu.abandon(cid);
-            }
-        }
-        match command.owner {
-            OWNER_CONNECT => self.on_connected(status, result),
-            OWNER_AUTHENTICATION => self.on_authentication_answer(status),
-            owner => {
-                let InFlightCommand { part, length, sent_at, .. } = *command;
-                let ended = EndedCommand { part, bytes: length, status, result, sent_at };
-                events.completed(owner, &ended);
-                Ok(())
-            }
+    /// Adds a command of the pair itself and returns its CID. No other command is in flight.
+    pub(super) fn send_own(&mut self, direction: Direction, length: u32, moved: u32) -> u16 {
+        self.commands.send_alone(InFlightCommand { direction, length, moved, ..InFlightCommand::of(u16::MAX) })
+    }
+
+    /// Handles the end of a command of the pair itself. The queue is not ready.
+    pub(super) fn on_own_ended(&mut self, status: Status, result: u64) -> Result<(), QueueError> {
+        if self.phase == Phase::AwaitConnect {
+            self.on_connected(status, result)
+        } else {
+            self.on_authentication_answer(status)
         }
     }
 

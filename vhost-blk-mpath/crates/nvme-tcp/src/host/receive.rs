@@ -6,7 +6,7 @@
 use super::command_table::{Direction, InFlightCommand};
 use super::error::{ProtocolError, QueueError};
 use super::header_buffer::{HeaderBuffer, ParsedHeader, PlainHeader};
-use super::queue_pair::{CommandSink, OWNER_AUTHENTICATION, Phase, QueuePair, R2T_LIMIT};
+use super::queue_pair::{CommandSink, EndedCommand, Phase, QueuePair, R2T_LIMIT};
 use super::request::Tag;
 use crate::wire::{C2hData, Digest, Framing, Layout, Pdu, PduType, R2t, Status};
 
@@ -53,9 +53,9 @@ impl Receiver {
     }
 }
 
-impl QueuePair {
+impl<R: Default> QueuePair<R> {
     /// Takes bytes from the connection. After an error the pair has failed, and each call returns the same error.
-    pub(super) fn receive(&mut self, bytes: &[u8], events: &mut impl CommandSink) -> Result<(), QueueError> {
+    pub(super) fn receive(&mut self, bytes: &[u8], events: &mut impl CommandSink<R>) -> Result<(), QueueError> {
         if let Phase::Failed(error) = &self.phase {
             return Err(error.clone());
         }
@@ -94,7 +94,7 @@ impl QueuePair {
     }
 
     /// Takes note of `count` bytes received in place, at most the length from `direct`.
-    pub(super) fn received_direct(&mut self, count: u32, events: &mut impl CommandSink) -> Result<(), QueueError> {
+    pub(super) fn received_direct(&mut self, count: u32, events: &mut impl CommandSink<R>) -> Result<(), QueueError> {
         let incoming = self.receiver.incoming.as_mut().expect("direct() has returned data");
         assert!(count <= incoming.left && incoming.digest.is_none(), "at most the length from direct()");
         incoming.left -= count;
@@ -104,7 +104,7 @@ impl QueuePair {
         self.keep_error(outcome)
     }
 
-    fn take(&mut self, mut bytes: &[u8], events: &mut impl CommandSink) -> Result<(), QueueError> {
+    fn take(&mut self, mut bytes: &[u8], events: &mut impl CommandSink<R>) -> Result<(), QueueError> {
         while !bytes.is_empty() {
             if self.receiver.incoming.is_some() {
                 self.take_data(&mut bytes, events)?;
@@ -119,37 +119,36 @@ impl QueuePair {
         Ok(())
     }
 
-    fn take_data(&mut self, bytes: &mut &[u8], events: &mut impl CommandSink) -> Result<(), QueueError> {
+    fn take_data(&mut self, bytes: &mut &[u8], events: &mut impl CommandSink<R>) -> Result<(), QueueError> {
         let Some(incoming) = &mut self.receiver.incoming else {
             return Ok(());
         };
         let padding = split_front(bytes, incoming.pad);
         incoming.pad -= padding.len() as u32;
         let data = split_front(bytes, if incoming.pad == 0 { incoming.left } else { 0 });
-        if !data.is_empty() {
-            let command = self.commands.get_mut(incoming.cid).expect("data end before their command");
-            match &mut self.authentication {
-                Some(authentication) if command.owner == OWNER_AUTHENTICATION => authentication.take_data(data),
-                _ => events.scatter(command.owner, command.base + command.moved, data),
-            }
-            command.moved += data.len() as u32;
-            incoming.left -= data.len() as u32;
-            if let Some(digest) = &mut incoming.digest {
-                digest.computed.update(data);
-            }
-        }
-        if incoming.left == 0
-            && let Some(digest) = &mut incoming.digest
-        {
-            let part = split_front(bytes, (Digest::LEN - digest.len) as u32);
+        incoming.left -= data.len() as u32;
+        if let Some(digest) = &mut incoming.digest {
+            digest.computed.update(data);
+            let missing = if incoming.left == 0 { Digest::LEN - digest.len } else { 0 };
+            let part = split_front(bytes, missing as u32);
             digest.received[digest.len..digest.len + part.len()].copy_from_slice(part);
             digest.len += part.len();
+        }
+        if !data.is_empty() {
+            let index = self.commands.find(incoming.cid).expect("data end before their command");
+            match &mut self.authentication {
+                Some(authentication) => {
+                    authentication.take_data(data);
+                    self.commands.command_mut(index).moved += data.len() as u32;
+                }
+                None => self.scatter(index, data, events),
+            }
         }
         self.end_of_data(events)
     }
 
     /// If the data are complete: expects a header next, and ends the command if the PDU had the SUCCESS flag.
-    fn end_of_data(&mut self, events: &mut impl CommandSink) -> Result<(), QueueError> {
+    fn end_of_data(&mut self, events: &mut impl CommandSink<R>) -> Result<(), QueueError> {
         let Some(incoming) = self.receiver.incoming else {
             return Ok(());
         };
@@ -163,12 +162,21 @@ impl QueuePair {
         if incoming.success { self.end(PduType::C2hData, incoming.cid, Status::SUCCESS, 0, events) } else { Ok(()) }
     }
 
+    /// Moves data of the command in slot `index` to their place.
+    #[inline]
+    fn scatter(&mut self, index: u16, data: &[u8], events: &mut impl CommandSink<R>) {
+        let command = self.commands.command_mut(index);
+        let (owner, offset) = (command.owner, command.base + command.moved);
+        command.moved += data.len() as u32;
+        events.scatter(self.commands.request(owner), offset, data);
+    }
+
     /// Takes a PDU without digest and padding on a ready queue, and its data if all of them have arrived.
     fn on_plain_pdu(
         &mut self,
         head: &PlainHeader,
         bytes: &mut &[u8],
-        events: &mut impl CommandSink,
+        events: &mut impl CommandSink<R>,
     ) -> Result<(), QueueError> {
         let data = match head {
             PlainHeader::CapsuleResp(cqe) => {
@@ -176,19 +184,18 @@ impl QueuePair {
             }
             PlainHeader::C2hData(data) => data,
         };
-        let command = self.check_data(data)?;
+        let index = self.check_data(data)?;
         let C2hData { cid, length, success, .. } = *data;
         let Some((payload, rest)) = bytes.split_at_checked(length as usize) else {
             self.receiver.incoming = Some(Incoming { cid, success, pad: 0, left: length, digest: None });
             return Ok(());
         };
         *bytes = rest;
-        events.scatter(command.owner, command.base + command.moved, payload);
-        command.moved += length;
-        if success { self.end(PduType::C2hData, cid, Status::SUCCESS, 0, events) } else { Ok(()) }
+        self.scatter(index, payload, events);
+        if success { self.end_command(index, cid, Status::SUCCESS, 0, events) } else { Ok(()) }
     }
 
-    fn on_pdu(&mut self, head: &ParsedHeader, events: &mut impl CommandSink) -> Result<(), QueueError> {
+    fn on_pdu(&mut self, head: &ParsedHeader, events: &mut impl CommandSink<R>) -> Result<(), QueueError> {
         match (head.pdu, &self.phase) {
             (Pdu::C2hTermReq(term), _) => Err(ProtocolError::Terminated { fes: term.fes, fei: term.fei }.into()),
             (Pdu::IcResp(icresp), Phase::AwaitIcResp) => self.on_icresp(icresp),
@@ -213,18 +220,19 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Checks a `C2HData` against its command, which it returns.
+    /// Checks a `C2HData` against its command, whose slot it returns.
     #[inline]
-    fn check_data(&mut self, data: &C2hData) -> Result<&mut InFlightCommand, ProtocolError> {
+    fn check_data(&mut self, data: &C2hData) -> Result<u16, ProtocolError> {
         let C2hData { cid, offset, length, success, .. } = *data;
         let pdu = PduType::C2hData;
-        let command = self.commands.get_mut(cid).ok_or(ProtocolError::UnknownCid { pdu, cid })?;
+        let index = self.commands.find(cid).ok_or(ProtocolError::UnknownCid { pdu, cid })?;
+        let command = self.commands.command_mut(index);
         check_move(command, Direction::In, pdu, cid, offset, length)?;
         let (moved, total) = (command.moved + length, command.length);
-        if success && moved != total && !may_be_short(command) {
+        if success && moved != total && !self.may_be_short(Direction::In) {
             return Err(ProtocolError::ShortData { cid, moved, total });
         }
-        Ok(command)
+        Ok(index)
     }
 
     fn check_r2t(&mut self, r2t: &R2t) -> Result<(), ProtocolError> {
@@ -250,28 +258,50 @@ impl QueuePair {
         cid: u16,
         status: Status,
         result: u64,
-        events: &mut impl CommandSink,
+        events: &mut impl CommandSink<R>,
     ) -> Result<(), QueueError> {
-        // The checks come before the removal: a command with a protocol violation stays in flight and is reported lost.
-        let command = *self.commands.get_mut(cid).ok_or(ProtocolError::UnknownCid { pdu, cid })?;
+        let index = self.commands.find(cid).ok_or(ProtocolError::UnknownCid { pdu, cid })?;
+        self.end_command(index, cid, status, result, events)
+    }
+
+    /// Ends the command in slot `index`: its data transfers stop, and its request gets the completion.
+    fn end_command(
+        &mut self,
+        index: u16,
+        cid: u16,
+        status: Status,
+        result: u64,
+        events: &mut impl CommandSink<R>,
+    ) -> Result<(), QueueError> {
+        // The checks come before the end: a command with a protocol violation stays in flight and is reported lost.
         if self.partial_pdu.as_ref().is_some_and(|partial_pdu| partial_pdu.is_capsule_of(cid)) {
             return Err(ProtocolError::EarlyResponse { cid }.into());
         }
-        let InFlightCommand { moved, length, transfers, .. } = command;
-        if status.is_success() && (moved != length && !may_be_short(&command) || transfers > 0) {
+        let &mut InFlightCommand { owner, part, direction, length, moved, transfers, corrupted, sent_at, .. } =
+            self.commands.command_mut(index);
+        if status.is_success() && (moved != length && !self.may_be_short(direction) || transfers > 0) {
             return Err(ProtocolError::ShortData { cid, moved, total: length }.into());
         }
-        self.commands.remove(cid);
-        let corrupted = status.is_success() && command.corrupted;
-        let status = if corrupted { Status::TRANSIENT_TRANSPORT_ERROR } else { status };
-        self.on_ended(cid, &command, status, result, events)
+        self.commands.end(index);
+        if transfers > 0 {
+            self.transfers.retain(|transfer| transfer.cid != cid);
+            if let Some(partial_pdu) = &mut self.partial_pdu {
+                partial_pdu.abandon(cid);
+            }
+        }
+        let status = if corrupted && status.is_success() { Status::TRANSIENT_TRANSPORT_ERROR } else { status };
+        if !self.is_ready() {
+            return self.on_own_ended(status, result);
+        }
+        events.completed(&mut self.commands, owner, &EndedCommand { part, bytes: length, status, result, sent_at });
+        Ok(())
     }
-}
 
-/// Whether fewer data than asked for are fine: messages of the authentication are shorter than AL.
-#[inline]
-fn may_be_short(command: &InFlightCommand) -> bool {
-    command.owner == OWNER_AUTHENTICATION && command.direction == Direction::In
+    /// Whether fewer data than asked for are fine: messages of the authentication are shorter than AL.
+    #[inline]
+    fn may_be_short(&self, direction: Direction) -> bool {
+        self.authentication.is_some() && direction == Direction::In
+    }
 }
 
 /// Checks a `C2HData` or R2T against its command.

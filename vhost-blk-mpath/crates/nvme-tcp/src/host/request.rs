@@ -1,15 +1,15 @@
-//! Requests of the caller, and the table of requests in flight.
+//! Requests of the caller.
 
 use monotonic::Instant;
 
 use crate::wire::Status;
 
 /// The caller's identifier of a request, unique while the request is in flight.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tag(pub u32);
 
 /// A request. `blocks` counts logical blocks of the namespace. The bytes of a read or write must fit 32 bits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum IoCommand {
     /// Read.
     Read {
@@ -28,6 +28,7 @@ pub enum IoCommand {
         fua: bool,
     },
     /// Flush the volatile write cache.
+    #[default]
     Flush,
     /// Write Zeroes; the controller must support it (ONCS).
     WriteZeroes {
@@ -70,6 +71,12 @@ impl IoCommand {
             Self::Flush => None,
         }
     }
+
+    /// The number of blocks; 0 for a flush.
+    #[inline]
+    pub(super) fn blocks(&self) -> u32 {
+        self.range().map_or(0, |(_, blocks)| blocks)
+    }
 }
 
 /// Some of the blocks of a request, counted from its first block.
@@ -81,16 +88,30 @@ pub struct Part {
     pub blocks: u32,
 }
 
-/// The parts that commands of one request leave to be done, if they are not all in order.
-#[derive(Debug, Default)]
-pub(super) struct Parts {
+/// What a request needs once one of its commands has failed, or if it is submitted in parts.
+#[derive(Debug)]
+pub(super) struct Recovery {
     /// Parts to be issued after the present one, the next one last.
     pub(super) to_issue: Vec<Part>,
     /// Parts whose commands have failed or were not issued.
     pub(super) unfinished: Vec<Part>,
+    /// The number of blocks in all parts.
+    pub(super) wanted: u32,
+    pub(super) error: Option<Status>,
+    /// The most that one command covers, in bytes of data, or in blocks without data. Below the limit of the queue if larger
+    /// commands have failed.
+    pub(super) max_size: u32,
+    /// Commands may have been too large: retry the request with at most this much in each.
+    pub(super) retry_size: Option<u32>,
 }
 
-impl Parts {
+impl Recovery {
+    /// For a request of which nothing has failed.
+    pub(super) fn of(command: &IoCommand) -> Self {
+        let wanted = command.blocks();
+        Self { to_issue: Vec::new(), unfinished: Vec::new(), wanted, error: None, max_size: u32::MAX, retry_size: None }
+    }
+
     /// The unfinished parts in order, without neighbours.
     pub(super) fn take_unfinished(&mut self) -> Vec<Part> {
         let mut unfinished = std::mem::take(&mut self.unfinished);
@@ -184,7 +205,7 @@ pub struct LostRequest {
 }
 
 /// A request in flight.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Default)]
 pub(super) struct Request {
     pub(super) tag: Tag,
     /// Position of its namespace in the configuration of the queue.
@@ -193,97 +214,24 @@ pub(super) struct Request {
     /// The next block to be issued, counted from the first, and the end of its part.
     pub(super) issued: u32,
     pub(super) part_end: u32,
-    /// The number of blocks in all parts.
-    pub(super) wanted: u32,
     /// Commands that are issued and not completed.
     pub(super) commands_in_flight: u16,
     /// No command is left to issue, because all are issued or one has failed.
     pub(super) is_issued: bool,
     /// Recalled by the caller, which may use the tag again.
     pub(super) abandoned: bool,
-    pub(super) error: Option<Status>,
-    /// The most that one command covers, in bytes of data, or in blocks without data. Below the limit of the queue if larger
-    /// commands have failed.
-    pub(super) max_size: u32,
-    /// Commands may have been too large: retry the request with at most this much in each.
-    pub(super) retry_size: Option<u32>,
+    /// Few requests need it, so this may allocate.
+    pub(super) recovery: Option<Box<Recovery>>,
 }
 
 impl Request {
+    #[inline]
+    pub(super) fn new(tag: Tag, namespace: u16, command: IoCommand) -> Self {
+        Self { tag, namespace, command, part_end: command.blocks(), ..Self::default() }
+    }
+
     /// Goes on with this part, of which nothing is issued.
     pub(super) fn begin_part(&mut self, part: Part) {
         (self.issued, self.part_end, self.is_issued) = (part.first, part.first + part.blocks, false);
-    }
-}
-
-/// Requests in flight by index. The size is fixed.
-#[derive(Debug)]
-pub(super) struct Requests {
-    entries: Vec<Option<Request>>,
-    free: Vec<u16>,
-}
-
-impl Requests {
-    pub(super) fn new(capacity: u16) -> Self {
-        Self { entries: vec![None; capacity.into()], free: (0..capacity).rev().collect() }
-    }
-
-    #[inline]
-    pub(super) fn len(&self) -> usize {
-        self.entries.len() - self.free.len()
-    }
-
-    pub(super) fn capacity(&self) -> usize {
-        self.entries.len()
-    }
-
-    #[inline]
-    pub(super) fn insert(&mut self, tag: Tag, namespace: u16, command: IoCommand) -> Option<u16> {
-        let index = self.free.pop()?;
-        let blocks = command.range().map_or(0, |(_, blocks)| blocks);
-        self.entries[usize::from(index)] = Some(Request {
-            tag,
-            namespace,
-            command,
-            issued: 0,
-            part_end: blocks,
-            wanted: blocks,
-            commands_in_flight: 0,
-            is_issued: false,
-            abandoned: false,
-            error: None,
-            max_size: u32::MAX,
-            retry_size: None,
-        });
-        Some(index)
-    }
-
-    /// The request at an index that is in use. Indices come from this crate and never from the controller.
-    #[inline]
-    pub(super) fn get(&self, index: u16) -> &Request {
-        self.entries[usize::from(index)].as_ref().expect("index of a request in flight")
-    }
-
-    #[inline]
-    pub(super) fn get_mut(&mut self, index: u16) -> &mut Request {
-        self.entries[usize::from(index)].as_mut().expect("index of a request in flight")
-    }
-
-    #[inline]
-    pub(super) fn remove(&mut self, index: u16) {
-        let removed = self.entries[usize::from(index)].take();
-        assert!(removed.is_some(), "a request ends once");
-        self.free.push(index);
-    }
-
-    /// The index of the request with this tag, unless it is abandoned.
-    pub(super) fn find(&self, tag: Tag) -> Option<u16> {
-        let found =
-            self.entries.iter().position(|entry| entry.is_some_and(|request| request.tag == tag && !request.abandoned));
-        found.map(|index| index as u16)
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Request> {
-        self.entries.iter().flatten()
     }
 }

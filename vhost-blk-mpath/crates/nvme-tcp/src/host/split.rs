@@ -54,29 +54,22 @@ fn transfer_blocks(limits: &IoLimits, max_bytes: u32, slba: u64, remaining: u32)
     }
 }
 
-/// Issues the next command of a request: returns the command for the queue pair with its entry in `sqe`, and updates the request.
-/// `is_issued` is set at the end of the present part.
+/// Issues the next command of the request in slot `owner`: returns the command for the queue pair, and its entry. Updates the
+/// request. `is_issued` is set at the end of the present part.
 #[inline]
-pub(super) fn issue(
-    index: u16,
-    request: &mut Request,
-    limits: &IoLimits,
-    max_size: u32,
-    sqe: &mut Sqe,
-) -> CommandToSend {
-    let (command, data, blocks) = next_command(request, limits, max_size.min(request.max_size));
+pub(super) fn issue(owner: u16, request: &mut Request, limits: &IoLimits, max_size: u32) -> (CommandToSend, Sqe) {
+    let max_size = request.recovery.as_ref().map_or(max_size, |recovery| max_size.min(recovery.max_size));
+    let (command, data, blocks) = next_command(request, limits, max_size);
     let part = Part { first: request.issued, blocks };
     request.issued += blocks;
     request.commands_in_flight += 1;
     request.is_issued = request.issued == request.part_end;
-    *sqe = command.to_sqe(0, limits.namespace.nsid, Sgl::NONE);
-    CommandToSend { owner: index, part, data }
+    (CommandToSend { owner, part, data }, command.to_sqe(0, limits.namespace.nsid, Sgl::NONE))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::request::Requests;
     use crate::host::{CommandLimits, NamespaceLimits, Tag};
     use proptest::prelude::*;
 
@@ -90,10 +83,7 @@ mod tests {
     }
 
     fn request(command: IoCommand) -> Request {
-        let tag = Tag(0);
-        let mut requests = Requests::new(1);
-        let index = requests.insert(tag, 0, command).expect("there is room");
-        *requests.get(index)
+        Request::new(Tag(0), 0, command)
     }
 
     proptest! {
@@ -113,8 +103,7 @@ mod tests {
                     let first = slba + u64::from(covered);
                     prop_assert_eq!(first / boundary, (first + u64::from(count) - 1) / boundary);
                 }
-                let mut sqe = Sqe::default();
-                issue(0, &mut request, &limits, most, &mut sqe);
+                let (_, sqe) = issue(0, &mut request, &limits, most);
                 prop_assert_eq!(sqe.nsid.get(), limits.namespace.nsid);
                 covered += count;
             }
@@ -130,7 +119,7 @@ mod tests {
             let mut commands = 0;
             while !request.is_issued {
                 request.commands_in_flight = 0;
-                issue(0, &mut request, &limits, u32::MAX, &mut Sqe::default());
+                issue(0, &mut request, &limits, u32::MAX);
                 commands += 1;
             }
             prop_assert_eq!(commands, blocks.div_ceil(most));
@@ -145,7 +134,7 @@ mod tests {
             let mut next = slba;
             while !request.is_issued {
                 request.commands_in_flight = 0;
-                let command = issue(0, &mut request, &limits, u32::MAX, &mut Sqe::default());
+                let (command, _) = issue(0, &mut request, &limits, u32::MAX);
                 prop_assert_eq!(command.data, Data::Out { offset: 0, length: 16 });
                 prop_assert_eq!(slba + u64::from(command.part.first), next);
                 prop_assert!((1..=most).contains(&command.part.blocks));

@@ -32,6 +32,7 @@ impl Framing {
     ///
     /// `data_len` and the headers together must stay below 4 GiB. All data sent here are far smaller.
     #[must_use]
+    #[inline]
     pub fn header(&self, pdu: PduType, flags: PduFlags, data_len: u32) -> CommonHeader {
         let header_digest = self.digests.header && pdu.takes_header_digest();
         let data_digest = self.digests.data && pdu.takes_data() && data_len > 0;

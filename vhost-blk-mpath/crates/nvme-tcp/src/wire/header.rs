@@ -1,6 +1,6 @@
 //! The common header, the first eight bytes of every PDU (TCP Transport 3.6.1).
 
-use super::FatalError;
+use super::{Digest, FatalError};
 
 /// PDU types (TCP Transport, figure 8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -275,9 +275,23 @@ impl CommonHeader {
 
     /// The header in wire format.
     #[must_use]
+    #[inline]
     pub const fn emit(&self) -> [u8; Self::LEN] {
         let [l0, l1, l2, l3] = self.plen.to_le_bytes();
         [self.pdu as u8, self.flags.0, self.pdu.header_len(), self.pdo, l0, l1, l2, l3]
+    }
+
+    /// Appends the header digest and the padding to the header at `start`.
+    #[inline]
+    pub(super) fn end(&self, start: usize, out: &mut Vec<u8>) {
+        if self.flags.has(PduFlags::HDGST) {
+            let mut digest = Digest::default();
+            digest.update(&out[start..]);
+            out.extend_from_slice(&digest.emit());
+        }
+        if self.pdo > 0 {
+            out.resize(start + usize::from(self.pdo), 0);
+        }
     }
 }
 

@@ -105,6 +105,7 @@ impl Pdu {
             Self::C2hData(data) => {
                 PduFlags::default().with(PduFlags::LAST, data.last).with(PduFlags::SUCCESS, data.success)
             }
+            Self::CapsuleCmd(sqe) => return Self::emit_capsule_header(sqe, framing, data_len, out),
             _ => PduFlags::default(),
         };
         let common = framing.header(self.pdu_type(), flags, data_len);
@@ -116,8 +117,8 @@ impl Pdu {
             Self::H2cTermReq(term) | Self::C2hTermReq(term) => {
                 out.extend_from_slice(&term.emit_body());
             }
-            Self::CapsuleCmd(sqe) => out.extend_from_slice(sqe.as_bytes()),
             Self::CapsuleResp(cqe) => out.extend_from_slice(cqe.as_bytes()),
+            Self::CapsuleCmd(_) => unreachable!("emitted above"),
             Self::H2cData(H2cData { cid, ttag, offset, length, .. }) | Self::R2t(R2t { cid, ttag, offset, length }) => {
                 let body = Body { cid: *cid, ttag: *ttag, offset: *offset, length: *length };
                 out.extend_from_slice(&body.emit());
@@ -128,14 +129,20 @@ impl Pdu {
             }
         }
         out.resize(start + usize::from(common.pdu.header_len()), 0);
-        if common.flags.has(PduFlags::HDGST) {
-            let mut digest = Digest::default();
-            digest.update(&out[start..]);
-            out.extend_from_slice(&digest.emit());
-        }
-        if common.pdo > 0 {
-            out.resize(start + usize::from(common.pdo), 0);
-        }
+        common.end(start, out);
+    }
+
+    /// [`emit_header`](Self::emit_header) for a command capsule.
+    #[inline]
+    pub(crate) fn emit_capsule_header(sqe: &Sqe, framing: &Framing, data_len: u32, out: &mut Vec<u8>) {
+        const LEN: usize = PduType::CapsuleCmd.header_len() as usize;
+        let common = framing.header(PduType::CapsuleCmd, PduFlags::default(), data_len);
+        let (start, mut header) = (out.len(), [0; LEN]);
+        let (first, entry) = header.split_at_mut(CommonHeader::LEN);
+        first.copy_from_slice(&common.emit());
+        entry.copy_from_slice(sqe.as_bytes());
+        out.extend_from_slice(&header);
+        common.end(start, out);
     }
 
     /// Appends the whole PDU with its `data`, with padding and digests by `framing`.

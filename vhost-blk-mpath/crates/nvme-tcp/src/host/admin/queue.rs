@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use nvme_auth::GeneratedPsk;
 
 use crate::authentication::Authenticated;
+use crate::host::command_table::CommandTable;
 use crate::host::error::QueueError;
 use crate::host::queue_pair::{
     CommandSink, CommandSource, CommandToSend, Data, EndedCommand, QueuePair, QueuePairConfig,
@@ -20,20 +21,14 @@ pub(super) const ADMIN_ENTRIES: u16 = 32;
 pub(super) const ADMIN_IN_CAPSULE_BYTES: u32 = 8192;
 
 /// What a command belongs to. Each owner has at most one command in flight.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::host) enum Owner {
     /// The current step.
+    #[default]
     Step,
     KeepAlive,
     AsyncEvent,
     CrossControllerReset,
-}
-
-impl Owner {
-    fn from_key(key: u16) -> Option<Self> {
-        let all = [Self::Step, Self::KeepAlive, Self::AsyncEvent, Self::CrossControllerReset];
-        all.into_iter().find(|&owner| owner as u16 == key)
-    }
 }
 
 /// The completion of a command.
@@ -47,8 +42,8 @@ pub(super) struct AdminCompletion {
 /// An admin queue on one connection.
 #[derive(Debug)]
 pub(in crate::host) struct AdminQueue {
-    pair: QueuePair,
-    unsent: VecDeque<(CommandToSend, Sqe)>,
+    pair: QueuePair<Owner>,
+    unsent: VecDeque<(Owner, Data, Sqe)>,
     /// The data that the step's command has returned.
     data: Vec<u8>,
     completions: VecDeque<AdminCompletion>,
@@ -84,7 +79,7 @@ impl AdminQueue {
             self.data.resize(data_len as usize, 0);
             Data::In { offset: 0, length: data_len }
         };
-        self.unsent.push_back((CommandToSend { owner: owner as u16, part: Part::default(), data }, sqe));
+        self.unsent.push_back((owner, data, sqe));
     }
 
     pub(super) fn fill_tx(&mut self, out: &mut Vec<u8>) {
@@ -119,20 +114,19 @@ impl AdminQueue {
     }
 }
 
-struct Outbound<'a>(&'a mut VecDeque<(CommandToSend, Sqe)>);
+struct Outbound<'a>(&'a mut VecDeque<(Owner, Data, Sqe)>);
 
-impl CommandSource for Outbound<'_> {
-    fn next_command_to_send(&mut self, sqe: &mut Sqe) -> Option<CommandToSend> {
-        let command;
-        (command, *sqe) = self.0.pop_front()?;
-        Some(command)
+impl CommandSource<Owner> for Outbound<'_> {
+    fn next_command_to_send(&mut self, commands: &mut CommandTable<Owner>) -> Option<(CommandToSend, Sqe)> {
+        let (owner, data, sqe) = self.0.pop_front()?;
+        Some((CommandToSend { owner: commands.insert(owner), part: Part::default(), data }, sqe))
     }
 
-    fn gather(&self, _owner: u16, _part: Part, _offset: u32, _dst: &mut [u8]) {
+    fn gather(&self, _request: &Owner, _part: Part, _offset: u32, _dst: &mut [u8]) {
         unreachable!("admin commands send no payload");
     }
 
-    fn tag(&self, _owner: u16) -> Tag {
+    fn tag(&self, _request: &Owner) -> Tag {
         unreachable!("admin commands send no payload");
     }
 }
@@ -142,14 +136,15 @@ struct Inbound<'a> {
     completions: &'a mut VecDeque<AdminCompletion>,
 }
 
-impl CommandSink for Inbound<'_> {
-    fn scatter(&mut self, _owner: u16, offset: u32, src: &[u8]) {
+impl CommandSink<Owner> for Inbound<'_> {
+    fn scatter(&mut self, _request: &Owner, offset: u32, src: &[u8]) {
         let start = offset as usize;
         self.data[start..start + src.len()].copy_from_slice(src);
     }
 
-    fn completed(&mut self, owner: u16, &EndedCommand { status, result, .. }: &EndedCommand) {
-        let owner = Owner::from_key(owner).expect("only this queue sets owners");
-        self.completions.push_back(AdminCompletion { owner, status, result });
+    fn completed(&mut self, commands: &mut CommandTable<Owner>, request: u16, ended: &EndedCommand) {
+        let &EndedCommand { status, result, .. } = ended;
+        self.completions.push_back(AdminCompletion { owner: *commands.request(request), status, result });
+        commands.remove(request);
     }
 }
