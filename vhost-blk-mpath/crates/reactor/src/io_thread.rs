@@ -11,7 +11,7 @@ mod stopping;
 mod tests;
 mod virtqueues;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
@@ -22,7 +22,9 @@ use vhost_user_blk::{Op, Queue, any_memory_fault};
 
 use self::daemon_flush::DaemonFlushes;
 use self::virtqueues::{QueueSlot, QueueTimes};
-use crate::connection::{Completions, Connection};
+use crate::by_id::{ById, paths_of};
+use crate::connection::Completions;
+use crate::connections::Connections;
 use crate::disk_queues::DiskQueues;
 use crate::requests::Requests;
 use crate::ring::{Event, Ring, SimulatedRing};
@@ -55,18 +57,18 @@ pub struct IoThread<R: Ring> {
     ring: R,
     group: Group,
     requests: Requests,
-    queues: BTreeMap<FlowId, QueueSlot>,
+    queues: ById<FlowId, Box<QueueSlot>>,
     /// The virtqueues that a turn looks at. Idle ones, of which there may be thousands, cost it nothing.
-    active: BTreeSet<FlowId>,
+    active: Vec<FlowId>,
     /// The thread looks into every active virtqueue in every turn, so their guests need not kick.
     is_polling: bool,
     /// The number of requests finished since [`IoThread::take_finished`].
     finished: u64,
     /// Virtqueues that the shutdown has ended and no front-end's thread has taken back.
     ended_queues: BTreeMap<FlowId, Queue>,
-    connections: BTreeMap<PathId, Connection<R>>,
+    connections: Connections<R>,
     report: Box<dyn Fn(PathEvent<R::Socket>) + Send>,
-    disks: BTreeMap<DiskId, DiskState>,
+    disks: ById<DiskId, DiskState>,
     /// Whether a disk may be held.
     some_held: bool,
     /// That of the virtqueue started last.
@@ -99,14 +101,14 @@ impl<R: Ring> IoThread<R> {
             ring,
             group,
             requests: Requests::default(),
-            queues: BTreeMap::new(),
-            active: BTreeSet::new(),
+            queues: ById::default(),
+            active: Vec::new(),
             is_polling: false,
             finished: 0,
             ended_queues: BTreeMap::new(),
-            connections: BTreeMap::new(),
+            connections: Connections::default(),
             report,
-            disks: BTreeMap::new(),
+            disks: ById::default(),
             some_held: false,
             generation: Generation::default(),
             is_shutting_down: false,
@@ -154,7 +156,7 @@ impl<R: Ring> IoThread<R> {
     /// front-end.
     #[must_use]
     pub fn has_faulted(&self, disk: DiskId) -> bool {
-        self.queues.values().any(|slot| slot.disk == disk && slot.queue.has_faulted())
+        self.queues.iter().any(|(_, slot)| slot.disk == disk && slot.queue.has_faulted())
     }
 
     /// Whether requests are open.
@@ -191,7 +193,7 @@ impl<R: Ring> IoThread<R> {
     /// The ring is unusable.
     pub fn finish_turn(&mut self, now: Instant) -> io::Result<()> {
         self.group.publish_oldest_if_due(now);
-        while let Some(path) = self.group.timed_out(now, |path| self.connections.get(&path)?.oldest_sent()) {
+        while let Some(path) = self.group.timed_out(now, |path| self.connections.get(path)?.oldest_sent()) {
             self.lose(now, path, LossReason::TimedOut(self.group.io_timeout()));
         }
         self.again_at = None;
@@ -206,8 +208,8 @@ impl<R: Ring> IoThread<R> {
         self.transmit(now);
         if any_memory_fault() {
             // Sends read guest memory, and the virtqueue may have no other event soon.
-            for flow in &self.active {
-                let _ = self.queues.get_mut(flow).expect("an active virtqueue is in the map").queue.check_memory();
+            for &flow in &self.active {
+                let _ = self.queues.get_mut(flow).expect("an active virtqueue has a slot").queue.check_memory();
             }
         }
         Ok(())
@@ -216,13 +218,10 @@ impl<R: Ring> IoThread<R> {
     /// Reports paths that became suspect or recovered. Lost paths have reports of their own.
     fn report_suspects(&mut self) {
         let suspects = self.group.suspects();
-        let mut changed = suspects ^ std::mem::replace(&mut self.suspects, suspects);
-        while changed != 0 {
-            let path = PathId(changed.trailing_zeros() as u16);
-            let suspect = suspects & changed & changed.wrapping_neg() != 0;
-            changed &= changed - 1;
-            if let Some(connection) = self.connections.get(&path).filter(|connection| !connection.is_closing()) {
-                let kind = if suspect { PathEventKind::Suspect } else { PathEventKind::Recovered };
+        for path in paths_of(suspects ^ std::mem::replace(&mut self.suspects, suspects)) {
+            if let Some(connection) = self.connections.get(path).filter(|connection| !connection.is_closing()) {
+                let is_suspect = suspects & 1 << path.0 != 0;
+                let kind = if is_suspect { PathEventKind::Suspect } else { PathEventKind::Recovered };
                 (self.report)(PathEvent { path, epoch: connection.epoch, kind });
             }
         }
@@ -231,10 +230,9 @@ impl<R: Ring> IoThread<R> {
     /// When the next turn is due, even without an event.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {
-        let stopping = self.active.iter().filter(|flow| self.queues[flow].stopping.is_some());
-        let in_vain = stopping.filter_map(|flow| self.in_vain_at(*flow));
-        let deadlines = self.active.iter().filter_map(|flow| self.queues[flow].deadline()).chain(in_vain);
-        let held = self.some_held.then(|| self.disks.values().filter_map(|disk| disk.held_until));
+        let stopping = self.active.iter().filter(|flow| self.queues[**flow].stopping.is_some());
+        let deadlines = stopping.flat_map(|&flow| [self.queues[flow].deadline(), self.in_vain_at(flow)]).flatten();
+        let held = self.some_held.then(|| self.disks.iter().filter_map(|(_, disk)| disk.held_until));
         let held = held.into_iter().flatten();
         let deadlines = deadlines.chain(held).chain(self.group.next_timeout());
         deadlines.chain(self.daemon_flushes.until()).chain(self.again_at).min()
@@ -244,13 +242,13 @@ impl<R: Ring> IoThread<R> {
     pub(crate) fn on_event(&mut self, now: Instant, event: Event) -> io::Result<()> {
         match RingToken::decode(event.token) {
             RingToken::Kick { flow, generation } => {
-                if let Some(slot) = self.queues.get_mut(&flow).filter(|slot| slot.generation == generation) {
+                if let Some(slot) = self.queues.get_mut(flow).filter(|slot| slot.generation == generation) {
                     slot.kicked = true;
-                    self.active.insert(flow);
+                    slot.list(flow, &mut self.active);
                     if event.result < 0 {
                         // The descriptor cannot be polled. While requests are in flight, the ring is checked in every
                         // turn.
-                        let (disk, queue) = (&*self.disks[&slot.disk].name, slot.queue.index());
+                        let (disk, queue) = (&*self.disks[slot.disk].name, slot.queue.index());
                         tracing::error!(disk, queue, error = %io::Error::from_raw_os_error(-event.result), "cannot watch the kick descriptor");
                     } else if !event.more {
                         self.ring.watch(slot.queue.kick_fd(), event.token)?;
@@ -259,7 +257,7 @@ impl<R: Ring> IoThread<R> {
             }
             RingToken::Ended => {}
             RingToken::Send { path } => {
-                let connection = self.connections.get_mut(&path).expect("a connection outlives its operations");
+                let connection = self.connections.get_mut(path).expect("a connection outlives its operations");
                 let sent = connection.on_send(now, &mut self.ring, &self.requests, event.result, &mut self.completions);
                 self.deliver_completions(now, path);
                 if let Err(error) = sent {
@@ -267,7 +265,7 @@ impl<R: Ring> IoThread<R> {
                 }
             }
             RingToken::Recv { path } => {
-                let connection = self.connections.get_mut(&path).expect("a connection outlives its operations");
+                let connection = self.connections.get_mut(path).expect("a connection outlives its operations");
                 let received =
                     connection.on_recv(path, &mut self.ring, &mut self.requests, event.result, &mut self.completions);
                 let answered = connection.take_answered();
@@ -310,14 +308,13 @@ impl<R: Ring> IoThread<R> {
             if let Some(sent_at) = sent_at {
                 self.group.sent(path, tag, sent_at);
             }
-            if outcome == Outcome::Success {
-                self.requests.succeeded(tag);
-            } else if self.requests.take_partly_done(tag) {
+            let is_done = outcome == Outcome::Success;
+            if !is_done && self.requests.take_partly_done(tag) {
                 self.group.partly_done(path, tag);
             }
             self.group.complete(now, path, tag, outcome);
-            if let Some(flow) = self.requests.answered(tag, path) {
-                self.queues.get_mut(&flow).expect("a virtqueue outlives its requests").in_flight -= 1;
+            if let Some(flow) = self.requests.answered(tag, path, is_done) {
+                self.queues.get_mut(flow).expect("a virtqueue outlives its requests").in_flight -= 1;
             }
         }
     }
@@ -343,13 +340,12 @@ impl<R: Ring> IoThread<R> {
             self.group.complete(now, path, tag, Outcome::GivenUp);
             return;
         };
-        let disk = self.disks.get_mut(&id).expect("a disk is added before its virtqueues");
+        let disk = self.disks.get_mut(id).expect("a disk is added before its virtqueues");
         let command = command_of(request, disk.block_size_bytes);
         if let IoCommand::Read { slba, .. } = command {
             disk.last_read_slba = slba;
         }
-        let open = self.connections.get_mut(&path).filter(|connection| !connection.is_closing());
-        let submitted = open.is_some_and(|connection| {
+        let submitted = self.connections.open_mut(path).is_some_and(|connection| {
             let submitted = connection.submit_parts(tag, id, command, parts);
             debug_assert!(!matches!(submitted, Err(SubmitError::Full)), "the group knows how many commands have room");
             submitted.is_ok()
@@ -363,10 +359,9 @@ impl<R: Ring> IoThread<R> {
 
     /// Reads where the guest's last read began, so that the probe costs the target as much as a request.
     fn probe(&mut self, now: Instant, path: PathId, id: DiskId, bytes: u32) {
-        let disk = self.disks.get(&id).expect("a disk is added before a path that leads to it");
+        let disk = self.disks.get(id).expect("a disk is added before a path that leads to it");
         let blocks = (bytes / disk.block_size_bytes).max(1);
-        let open = self.connections.get_mut(&path).filter(|connection| !connection.is_closing());
-        let submitted = open.is_some_and(|connection| {
+        let submitted = self.connections.open_mut(path).is_some_and(|connection| {
             // The disk may end before the probe does, so block 0 is the second choice.
             let mut places = [disk.last_read_slba, 0].into_iter();
             places.any(|slba| connection.submit(Tag::PROBE, id, IoCommand::Read { slba, blocks }).is_ok())
@@ -377,7 +372,7 @@ impl<R: Ring> IoThread<R> {
     }
 
     fn recall(&mut self, now: Instant, path: PathId, tag: Tag) {
-        let connection = self.connections.get_mut(&path).expect("a live path has a connection");
+        let connection = self.connections.get_mut(path).expect("a live path has a connection");
         match connection.recall(&mut self.ring, tag) {
             Ok(Some(outcome)) => {
                 self.completions.push((tag, outcome, None));
@@ -402,17 +397,18 @@ impl<R: Ring> IoThread<R> {
             self.group.set_slow_sector(with_sector.map(|(_, request)| request.sector));
         }
         let Some((flow, request)) = finished else { return };
-        let slot = self.queues.get_mut(&flow).expect("a virtqueue outlives its requests");
+        let slot = self.queues.get_mut(flow).expect("a virtqueue outlives its requests");
         slot.in_flight -= 1;
         slot.queue.complete(request, status_of(result));
     }
 
     fn transmit(&mut self, now: Instant) {
         let mut lost = Vec::new();
-        for (&path, connection) in &mut self.connections {
+        for path in self.connections.used() {
+            let Some(connection) = self.connections.get_mut(path) else { continue };
             match connection.transmit(now, &mut self.ring, &self.requests) {
                 Ok(true) => self.again_at = Some(now),
-                Ok(false) => {}
+                Ok(false) => self.connections.rest(path),
                 Err(error) => lost.push((path, error)),
             }
         }
@@ -423,7 +419,7 @@ impl<R: Ring> IoThread<R> {
 
     /// Reports a failed connection and closes it.
     fn lose(&mut self, now: Instant, path: PathId, reason: LossReason) {
-        let connection = self.connections.get_mut(&path).expect("only an open connection fails");
+        let connection = self.connections.get_mut(path).expect("only an open connection fails");
         if !connection.is_closing() {
             let close_mode = match reason {
                 LossReason::TimedOut(_) | LossReason::GivenUp => connection.close_mode,
@@ -437,7 +433,7 @@ impl<R: Ring> IoThread<R> {
 
     /// Ends new requests to the path and begins to close its connection.
     fn close(&mut self, now: Instant, path: PathId, close_mode: CloseMode) {
-        if let Some(connection) = self.connections.get_mut(&path) {
+        if let Some(connection) = self.connections.get_mut(path) {
             connection.close(&mut self.ring, close_mode);
             self.daemon_flushes.path_lost(path);
             self.group.path_lost(now, path);
@@ -446,9 +442,7 @@ impl<R: Ring> IoThread<R> {
 
     /// Ends connections whose last operation came back, and returns their requests to the group.
     fn close_quiescent(&mut self, now: Instant) {
-        let quiescent = |(&path, connection): (&PathId, &Connection<R>)| connection.is_quiescent().then_some(path);
-        while let Some(path) = self.connections.iter().find_map(quiescent) {
-            let connection = self.connections.remove(&path).expect("it was found above");
+        while let Some((path, connection)) = self.connections.take_quiescent() {
             let epoch = connection.epoch;
             let (lost, half_closed) = connection.into_lost(&mut self.ring);
             self.completions.extend(lost);

@@ -3,8 +3,10 @@
 //!
 //! Other threads control a part through its [`IoThreadHandle`]. The part reports [`PathEvent`]s.
 
+mod by_id;
 mod connected_queue_pair;
 mod connection;
+mod connections;
 mod disk_queues;
 mod encryption;
 mod event_loop;

@@ -13,12 +13,11 @@ use vhost_user_blk::{Op, Request};
 
 use crate::translate::io_of;
 
-/// Most slots are active under load, so a box would only add an allocation to each request.
-#[allow(clippy::large_enum_variant)]
 #[derive(Default)]
 enum Slot {
     #[default]
     Free,
+    /// Most slots are active under load, so a box would only add an allocation to each request.
     Active(Active),
     /// Given up, and held by no socket. The tag is free again when the group has finished it.
     GivenUp {
@@ -28,11 +27,11 @@ enum Slot {
 }
 
 impl Slot {
-    /// The disk of a request that was given up and may still change data.
+    /// The disk of a request that was given up and may still change data. No other place decides that.
     fn in_doubt(&self) -> Option<DiskId> {
         match self {
             Self::GivenUp { disk, in_doubt: Some(_), .. } => Some(*disk),
-            Self::Active(active) if active.detached && active.changes_data() => Some(active.disk),
+            Self::Active(active) if active.is_detached() && active.changes_data() => Some(active.disk),
             Self::Active(_) | Self::GivenUp { .. } | Self::Free => None,
         }
     }
@@ -47,6 +46,13 @@ struct Active {
     flow: FlowId,
     /// The paths whose sockets hold the request, as a bit set. A flush may be on several.
     on_paths: u64,
+    /// What few requests need.
+    exception: Option<Box<Exception>>,
+}
+
+/// What has gone wrong with a request.
+#[derive(Default)]
+struct Exception {
     given_up: bool,
     /// Given up, and its virtqueue does not wait for the sockets that hold it.
     detached: bool,
@@ -63,6 +69,27 @@ impl Active {
     fn changes_data(&self) -> bool {
         !matches!(self.request.op, Op::Read | Op::Flush)
     }
+
+    fn exception(&mut self) -> &mut Exception {
+        self.exception.get_or_insert_default()
+    }
+
+    fn is_given_up(&self) -> bool {
+        self.exception.as_ref().is_some_and(|exception| exception.given_up)
+    }
+
+    fn is_detached(&self) -> bool {
+        self.exception.as_ref().is_some_and(|exception| exception.detached)
+    }
+
+    fn in_doubt(&self) -> Option<AssociationId> {
+        self.exception.as_ref().and_then(|exception| exception.in_doubt)
+    }
+
+    /// What is left of a request that was given up, once no socket holds it.
+    fn given_up(&self) -> Slot {
+        Slot::GivenUp { disk: self.disk, in_doubt: self.in_doubt() }
+    }
 }
 
 /// The requests in the table, by tag. A virtqueue never has more chains outstanding than entries, so the table grows to
@@ -78,18 +105,7 @@ pub(crate) struct Requests {
 
 impl Requests {
     pub(crate) fn insert(&mut self, disk: DiskId, flow: FlowId, request: Request) -> Tag {
-        let slot = Slot::Active(Active {
-            request,
-            disk,
-            flow,
-            on_paths: 0,
-            given_up: false,
-            detached: false,
-            in_doubt: None,
-            status: None,
-            rest: Vec::new(),
-            is_partly_done: false,
-        });
+        let slot = Slot::Active(Active { request, disk, flow, on_paths: 0, exception: None });
         if let Some(place) = self.free.pop() {
             self.slots[place as usize] = slot;
             return Tag(place);
@@ -98,19 +114,13 @@ impl Requests {
         Tag(u32::try_from(self.slots.len() - 1).expect("bounded by the sizes of the virtqueues"))
     }
 
-    /// The request has succeeded. If the group issues it once more, then all of it.
-    pub(crate) fn succeeded(&mut self, tag: Tag) {
-        if let Slot::Active(active) = &mut self.slots[tag.0 as usize] {
-            active.rest.clear();
-        }
-    }
-
     /// The request, its disk and what is left to be done, for the socket of `path`. `None` if it was given up.
     pub(crate) fn issue(&mut self, tag: Tag, path: PathId) -> Option<(DiskId, &Request, &[Part])> {
         match &mut self.slots[tag.0 as usize] {
-            Slot::Active(active) if !active.given_up => {
+            Slot::Active(active) if !active.is_given_up() => {
                 active.on_paths |= bit(path);
-                Some((active.disk, &active.request, &active.rest))
+                let rest = active.exception.as_ref().map_or(&[][..], |exception| &exception.rest);
+                Some((active.disk, &active.request, rest))
             }
             Slot::Active(_) | Slot::GivenUp { .. } => None,
             Slot::Free => unreachable!("a request in the group stands in the table"),
@@ -119,12 +129,13 @@ impl Requests {
 
     /// The read and its disk, for a second socket with a buffer of its own. `None` if it was given up.
     pub(crate) fn hedge(&mut self, tag: Tag) -> Option<(DiskId, &Request)> {
-        let Slot::Active(Active { request, disk, given_up: false, .. }) = &self.slots[tag.0 as usize] else {
+        let Slot::Active(active) = &self.slots[tag.0 as usize] else { return None };
+        if active.is_given_up() {
             return None;
-        };
-        let before = self.hedges.insert(tag, vec![0; request.bytes as usize]);
+        }
+        let before = self.hedges.insert(tag, vec![0; active.request.bytes as usize]);
         assert!(before.is_none(), "one hedge a read");
-        Some((*disk, request))
+        Some((active.disk, &active.request))
     }
 
     /// Notes the error that a path has answered, and the parts that it has left to be done; none if it has done nothing. Tags of
@@ -132,9 +143,10 @@ impl Requests {
     #[cold]
     pub(crate) fn note_error(&mut self, tag: Tag, path: PathId, status: Status, rest: Vec<Part>) {
         if let Some(Slot::Active(active)) = self.slots.get_mut(tag.0 as usize) {
-            active.status = Some((path, status));
+            let exception = active.exception();
+            exception.status = Some((path, status));
             if !rest.is_empty() {
-                (active.rest, active.is_partly_done) = (rest, true);
+                (exception.rest, exception.is_partly_done) = (rest, true);
             }
         }
     }
@@ -142,8 +154,8 @@ impl Requests {
     /// Whether the attempt that has ended has done a part of the request.
     pub(crate) fn take_partly_done(&mut self, tag: Tag) -> bool {
         match &mut self.slots[tag.0 as usize] {
-            Slot::Active(active) => std::mem::take(&mut active.is_partly_done),
-            Slot::GivenUp { .. } | Slot::Free => false,
+            Slot::Active(Active { exception: Some(exception), .. }) => std::mem::take(&mut exception.is_partly_done),
+            Slot::Active(_) | Slot::GivenUp { .. } | Slot::Free => false,
         }
     }
 
@@ -162,37 +174,43 @@ impl Requests {
         }
     }
 
-    /// Notes that the socket of `path` no longer holds the request. If the request was given up and no other socket
-    /// holds it, releases its guest memory. Then returns the request's virtqueue, if the virtqueue waits for this.
-    pub(crate) fn answered(&mut self, tag: Tag, path: PathId) -> Option<FlowId> {
+    /// Notes that the socket of `path` no longer holds the request. If it has succeeded and the group issues it once more, then
+    /// all of it. If the request was given up and no other socket holds it, releases its guest memory. Then returns the
+    /// request's virtqueue, if the virtqueue waits for this.
+    pub(crate) fn answered(&mut self, tag: Tag, path: PathId, is_done: bool) -> Option<FlowId> {
         let slot = &mut self.slots[tag.0 as usize];
         let Slot::Active(active) = slot else { unreachable!("a request on a socket stands in the table") };
         active.on_paths &= !bit(path);
-        let (flow, detached) = (active.flow, active.detached);
-        let released = active.given_up && active.on_paths == 0;
-        if released {
-            *slot = Slot::GivenUp { disk: active.disk, in_doubt: active.in_doubt };
+        let exception = active.exception.as_mut()?;
+        if is_done {
+            exception.rest.clear();
         }
-        (released && !detached).then_some(flow)
+        if !exception.given_up || active.on_paths != 0 {
+            return None;
+        }
+        let released = (!exception.detached).then_some(active.flow);
+        *slot = active.given_up();
+        released
     }
 
-    /// Marks a request whose association has ended: it may have been executed, or may still be.
+    /// Marks a write whose association has ended: it may have been executed, or may still be.
     pub(crate) fn mark_in_doubt(&mut self, tag: Tag, path: PathId, epoch: Epoch) {
         let Slot::Active(active) = &mut self.slots[tag.0 as usize] else {
             unreachable!("a request on a socket stands in the table")
         };
-        // Requests that change no data may be executed at any time.
-        if active.changes_data() {
-            active.in_doubt = Some((path, epoch));
-        }
+        assert!(active.changes_data(), "a request that changes no data may be executed at any time");
+        active.exception().in_doubt = Some((path, epoch));
     }
 
     /// Ends the doubt about requests of this association, because its commands cannot be executed any more.
     pub(crate) fn fence_lifted(&mut self, path: PathId, epoch: Epoch) {
         for slot in &mut self.slots {
-            if let Slot::Active(Active { in_doubt, .. }) | Slot::GivenUp { in_doubt, .. } = slot {
-                *in_doubt = in_doubt.filter(|&doubt| doubt != (path, epoch));
-            }
+            let in_doubt = match slot {
+                Slot::Active(Active { exception: Some(exception), .. }) => &mut exception.in_doubt,
+                Slot::GivenUp { in_doubt, .. } => in_doubt,
+                Slot::Active(_) | Slot::Free => continue,
+            };
+            in_doubt.take_if(|doubt| *doubt == (path, epoch));
         }
     }
 
@@ -210,12 +228,13 @@ impl Requests {
     /// given up.
     #[cold]
     pub(crate) fn failed(&self, tag: Tag, error: IoError) -> Option<(DiskId, FailedRequest)> {
-        let Slot::Active(Active { request, disk, flow, given_up: false, status, .. }) = &self.slots[tag.0 as usize]
-        else {
+        let Slot::Active(active) = &self.slots[tag.0 as usize] else { return None };
+        if active.is_given_up() {
             return None;
-        };
+        }
+        let Active { request, disk, flow, exception, .. } = active;
         let range = (request.op != Op::Flush).then_some((request.sector, request.bytes));
-        let status = status.map(|(path, status)| (path, status.0));
+        let status = exception.as_ref().and_then(|exception| exception.status).map(|(path, status)| (path, status.0));
         Some((*disk, FailedRequest { op: io_of(request, *disk, *flow).op, error, range, status }))
     }
 
@@ -232,7 +251,7 @@ impl Requests {
     /// Whether no socket holds a request of the virtqueue, and none may still be executed.
     pub(crate) fn are_idle(&self, flow: FlowId) -> bool {
         let is_idle = |slot: &Slot| match slot {
-            Slot::Active(active) => active.flow != flow || (active.on_paths == 0 && active.in_doubt.is_none()),
+            Slot::Active(active) => active.flow != flow || (active.on_paths == 0 && active.in_doubt().is_none()),
             Slot::GivenUp { .. } | Slot::Free => true,
         };
         self.slots.iter().all(is_idle)
@@ -245,13 +264,13 @@ impl Requests {
         let (mut released, mut paths) = (0, 0);
         for slot in &mut self.slots {
             match slot {
-                Slot::Active(active) if active.detached => {}
+                Slot::Active(active) if active.is_detached() => {}
                 Slot::Active(active) if active.flow == flow && active.on_paths == 0 => {
-                    *slot = Slot::GivenUp { disk: active.disk, in_doubt: active.in_doubt };
+                    *slot = active.given_up();
                     released += 1;
                 }
                 Slot::Active(active) if active.flow == flow => {
-                    active.given_up = true;
+                    active.exception().given_up = true;
                     paths |= active.on_paths;
                 }
                 Slot::Active(_) | Slot::GivenUp { .. } | Slot::Free => {}
@@ -268,7 +287,7 @@ impl Requests {
             if let Slot::Active(active) = slot
                 && active.flow == flow
             {
-                active.detached = true;
+                active.exception().detached = true;
             }
         }
     }
@@ -367,8 +386,8 @@ mod tests {
         assert!(requests.issue(tag, A).is_some() && requests.issue(tag, B).is_some());
         assert_eq!(requests.give_up(FLOW), (0, 1 | 1 << 63));
         assert!(requests.issue(tag, A).is_none(), "it goes nowhere any more");
-        assert_eq!(requests.answered(tag, B), None);
-        assert_eq!(requests.answered(tag, A), Some(FLOW));
+        assert_eq!(requests.answered(tag, B, false), None);
+        assert_eq!(requests.answered(tag, A, false), Some(FLOW));
         assert!(requests.finish(tag).is_none());
     }
 
@@ -377,7 +396,7 @@ mod tests {
         let (mut guest, mut queue, mut requests) = guest();
         let tag = write(&mut guest, &mut queue, &mut requests);
         requests.issue(tag, A).unwrap();
-        assert_eq!(requests.answered(tag, A), None);
+        assert_eq!(requests.answered(tag, A, true), None);
         assert!(requests.finish(tag).is_some());
     }
 
@@ -392,7 +411,7 @@ mod tests {
                 assert_eq!(requests.give_up(FLOW), (0, 1));
             }
             requests.mark_in_doubt(tag, A, EPOCH);
-            let released = requests.answered(tag, A);
+            let released = requests.answered(tag, A, false);
             if given_up_first {
                 assert_eq!(released, Some(FLOW));
             } else {
@@ -416,11 +435,9 @@ mod tests {
         for _ in 0..2 {
             let tag = requests.insert(DISK, FLOW, pop(&mut queue));
             requests.issue(tag, A).unwrap();
-            requests.mark_in_doubt(tag, A, EPOCH);
-            requests.answered(tag, A);
         }
-        assert_eq!(requests.give_up(FLOW), (2, 0));
-        assert!(!requests.has_writes_in_doubt());
+        requests.detach(FLOW);
+        assert!(!requests.has_writes_in_doubt(), "their sockets still hold them");
     }
 
     #[test]
@@ -451,7 +468,7 @@ mod tests {
             requests.scatter(nvme_tcp::host::Tag(tag.of_hedge().0), 100, b"payload");
             assert_eq!(memory_of(&requests, tag), [0; 9]);
             if adopted {
-                requests.answered(tag, A);
+                requests.answered(tag, A, false);
                 requests.adopt(tag);
                 assert_eq!(memory_of(&requests, tag), b"\0payload\0");
             } else {

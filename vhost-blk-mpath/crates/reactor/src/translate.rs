@@ -39,8 +39,10 @@ pub fn outcome_of(result: Result<(), Status>, retry_delays: &[Duration; 3]) -> O
 
 /// The command that carries out a request. The vhost-user side has checked range and alignment.
 pub(crate) fn command_of(request: &Request, block_size_bytes: u32) -> IoCommand {
-    let slba = request.sector / u64::from(block_size_bytes / SECTOR_BYTES);
-    let blocks = request.bytes / block_size_bytes;
+    // The sizes are powers of two.
+    let block_bits = block_size_bytes.trailing_zeros();
+    let slba = request.sector >> (block_bits - SECTOR_BYTES.trailing_zeros());
+    let blocks = request.bytes >> block_bits;
     match request.op {
         Op::Read => IoCommand::Read { slba, blocks },
         Op::Write { fua } => IoCommand::Write { slba, blocks, fua },

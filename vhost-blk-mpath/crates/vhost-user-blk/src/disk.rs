@@ -280,9 +280,10 @@ impl VirtioDisk {
 
     /// Whether `[sector, sector + bytes)` lies in the disk and is whole blocks.
     pub(crate) fn contains(&self, sector: u64, bytes: u64) -> bool {
+        // The size of a block is a power of two, so a mask has the bits of the rest.
         let block_size = u64::from(self.geometry.block_size);
-        sector.is_multiple_of(block_size / SECTOR_BYTES)
-            && bytes.is_multiple_of(block_size)
+        sector & (block_size / SECTOR_BYTES - 1) == 0
+            && bytes & (block_size - 1) == 0
             && sector.checked_add(bytes / SECTOR_BYTES).is_some_and(|end| end <= self.capacity_sectors())
     }
 

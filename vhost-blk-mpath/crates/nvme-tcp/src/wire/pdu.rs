@@ -1,6 +1,6 @@
 //! A whole PDU: its header, and emission with digest, padding and data.
 
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::header::{CommonHeader, PduError, PduField, PduFlags, PduType};
 use super::transfer::Body;
@@ -27,6 +27,14 @@ pub enum Pdu {
     C2hData(C2hData),
     /// Ready to Transfer.
     R2t(R2t),
+}
+
+/// The header of a command capsule.
+#[derive(IntoBytes, Immutable)]
+#[repr(C)]
+struct CapsuleHeader {
+    common: [u8; CommonHeader::LEN],
+    sqe: Sqe,
 }
 
 impl Pdu {
@@ -135,13 +143,9 @@ impl Pdu {
     /// [`emit_header`](Self::emit_header) for a command capsule.
     #[inline]
     pub(crate) fn emit_capsule_header(sqe: &Sqe, framing: &Framing, data_len: u32, out: &mut Vec<u8>) {
-        const LEN: usize = PduType::CapsuleCmd.header_len() as usize;
         let common = framing.header(PduType::CapsuleCmd, PduFlags::default(), data_len);
-        let (start, mut header) = (out.len(), [0; LEN]);
-        let (first, entry) = header.split_at_mut(CommonHeader::LEN);
-        first.copy_from_slice(&common.emit());
-        entry.copy_from_slice(sqe.as_bytes());
-        out.extend_from_slice(&header);
+        let start = out.len();
+        out.extend_from_slice(CapsuleHeader { common: common.emit(), sqe: *sqe }.as_bytes());
         common.end(start, out);
     }
 

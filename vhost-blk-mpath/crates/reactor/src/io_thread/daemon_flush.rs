@@ -59,8 +59,7 @@ impl<R: Ring> IoThread<R> {
     pub(super) fn submit_daemon_flushes(&mut self) {
         let DaemonFlushes { waiting, open, .. } = &mut self.daemon_flushes;
         waiting.retain(|&(path, disk)| {
-            let connection = self.connections.get_mut(&path).filter(|connection| !connection.is_closing());
-            let Some(connection) = connection else { return false };
+            let Some(connection) = self.connections.open_mut(path) else { return false };
             let is_sent = connection.submit(Tag::of_daemon_flush(disk), disk, IoCommand::Flush).is_ok();
             if is_sent {
                 open.insert((path, disk));
@@ -75,7 +74,7 @@ impl<R: Ring> IoThread<R> {
             self.daemon_flushes.until = Some(now + DAEMON_FLUSH_MAX);
             let DaemonFlushes { open, waiting, stale, .. } = &mut self.daemon_flushes;
             stale.extend(open.iter().chain(&*waiting));
-            self.connections.keys().for_each(|path| self.daemon_flushes.begin(now, &mut self.group, *path));
+            self.connections.paths().for_each(|path| self.daemon_flushes.begin(now, &mut self.group, path));
         }
         self.submit_daemon_flushes();
         let is_over = self.daemon_flushes.until().is_none_or(|until| until <= now);

@@ -14,9 +14,8 @@ impl<R: Ring> IoThread<R> {
             self.group.hedged(now, path, tag, Outcome::GivenUp);
             return;
         };
-        let command = command_of(request, self.disks[&disk].block_size_bytes);
-        let open = self.connections.get_mut(&path).filter(|connection| !connection.is_closing());
-        let submitted = open.is_some_and(|connection| connection.submit(tag.of_hedge(), disk, command).is_ok());
+        let command = command_of(request, self.disks[disk].block_size_bytes);
+        let submitted = self.connections.open_mut(path).is_some_and(|connection| connection.submit(tag.of_hedge(), disk, command).is_ok());
         if !submitted {
             self.group.hedged(now, path, tag, Outcome::Lost { indeterminate: false });
         }
@@ -24,7 +23,7 @@ impl<R: Ring> IoThread<R> {
 
     /// Takes back the hedge of a read, and drops its buffer. The queue pair discards data that come later.
     pub(super) fn drop_hedge(&mut self, now: Instant, path: PathId, tag: Tag) {
-        let open = self.connections.get_mut(&path).filter(|connection| !connection.is_closing());
+        let open = self.connections.open_mut(path);
         if let Some(outcome) = open.and_then(|connection| connection.take_back(tag.of_hedge())) {
             self.group.hedged(now, path, tag, outcome);
         }

@@ -27,34 +27,36 @@ impl<R: Ring> IoThread<R> {
     pub fn handle(&mut self, now: Instant, message: IoThreadMessage<R::Socket>) -> io::Result<()> {
         match message {
             IoThreadMessage::StartQueue { disk, flow, queue } => self.start_queue(now, disk, flow, *queue)?,
-            IoThreadMessage::StopQueue { flow, drain, reply } => match self.queues.get_mut(&flow) {
+            IoThreadMessage::StopQueue { flow, drain, reply } => match self.queues.get_mut(flow) {
                 Some(slot) => {
                     // At the end of the daemon it drains already, with an earlier deadline.
                     slot.stopping.get_or_insert(Stopping::new(drain.since, drain.until)).reply = Some(reply);
                     slot.times.last_fetch = if slot.is_new { slot.times.last_fetch } else { now };
                     self.group.lift_limits_of(flow);
-                    self.active.insert(flow);
+                    slot.list(flow, &mut self.active);
                 }
                 // The requester may have ended, and does not need the answer then.
                 None => drop(reply.send(self.ended_queues.remove(&flow))),
             },
             IoThreadMessage::AddDisk { disk, name, block_size_bytes, queues } => {
-                let added = DiskState {
-                    name,
-                    block_size_bytes,
-                    queues,
-                    last_read_slba: 0,
-                    held_until: None,
-                    is_suspended: false,
-                };
-                self.disks.entry(disk).or_insert(added);
+                if self.disks.get(disk).is_none() {
+                    let added = DiskState {
+                        name,
+                        block_size_bytes,
+                        queues,
+                        last_read_slba: 0,
+                        held_until: None,
+                        is_suspended: false,
+                    };
+                    self.disks.insert(disk, added);
+                }
             }
             IoThreadMessage::HoldDisk { disk, until } => self.disk_to_hold(disk).held_until = Some(until),
             IoThreadMessage::SuspendDisk(disk) => self.disk_to_hold(disk).is_suspended = true,
             IoThreadMessage::ResumeDisk(disk) => self.disk_to_hold(disk).is_suspended = false,
             IoThreadMessage::AddPath(path) => self.group.add_path(path, PathConfig::default()),
             IoThreadMessage::PathUp { path, association, link } => {
-                assert!(!self.connections.contains_key(&path), "a path comes up after its last connection was closed");
+                assert!(self.connections.get(path).is_none(), "a path comes up after its last connection was closed");
                 let tokens = Tokens {
                     send: RingToken::Send { path }.encode(),
                     recv: RingToken::Recv { path }.encode(),
@@ -102,9 +104,9 @@ impl<R: Ring> IoThread<R> {
             IoThreadMessage::Shutdown => {
                 self.is_shutting_down = true;
                 let deadline = now + SHUTDOWN_DRAIN_MAX;
-                for (&flow, slot) in &mut self.queues {
+                for (flow, slot) in self.queues.iter_mut() {
                     self.group.lift_limits_of(flow);
-                    self.active.insert(flow);
+                    slot.list(flow, &mut self.active);
                     match &mut slot.stopping {
                         Some(stopping) => stopping.deadline = stopping.deadline.min(deadline),
                         None => slot.stopping = Some(Stopping::new(now, deadline)),
@@ -118,15 +120,12 @@ impl<R: Ring> IoThread<R> {
     fn handle_path(&mut self, now: Instant, message: ThreadMessage) {
         match message {
             ThreadMessage::RemovePath(path) => {
-                assert!(
-                    !self.connections.contains_key(&path),
-                    "a path is removed after its last connection was closed"
-                );
+                assert!(self.connections.get(path).is_none(), "a path is removed after its last connection was closed");
                 self.group.remove_path(path);
             }
             ThreadMessage::PathDown { path, epoch, half_close } => {
                 // If there is no connection here, it was closed before, and its end was reported then.
-                if self.connections.get(&path).is_some_and(|connection| connection.epoch == epoch) {
+                if self.connections.get(path).is_some_and(|connection| connection.epoch == epoch) {
                     self.close(now, path, CloseMode::with_half_close(half_close));
                 }
             }
@@ -135,12 +134,12 @@ impl<R: Ring> IoThread<R> {
                 self.group.fence_lifted(now, path, epoch);
             }
             ThreadMessage::AddNamespace { path, epoch, disk, limits } => {
-                if let Some(connection) = self.connections.get_mut(&path).filter(|link| link.epoch == epoch) {
+                if let Some(connection) = self.connections.get_mut(path).filter(|link| link.epoch == epoch) {
                     connection.add_namespace(disk, limits);
                 }
             }
             ThreadMessage::Ana { path, epoch, disk, state } => {
-                if self.connections.get(&path).is_some_and(|connection| connection.epoch == epoch) {
+                if self.connections.get(path).is_some_and(|connection| connection.epoch == epoch) {
                     self.group.ana_changed(now, path, disk, state);
                 }
             }
@@ -150,6 +149,6 @@ impl<R: Ring> IoThread<R> {
 
     fn disk_to_hold(&mut self, disk: DiskId) -> &mut DiskState {
         self.some_held = true;
-        self.disks.get_mut(&disk).expect("a disk is added before it is held")
+        self.disks.get_mut(disk).expect("a disk is added before it is held")
     }
 }

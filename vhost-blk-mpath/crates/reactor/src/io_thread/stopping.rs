@@ -7,9 +7,10 @@
 use std::io;
 
 use monotonic::{Duration, Instant};
-use mpath_core::{DiskId, FlowId, PathId};
+use mpath_core::{DiskId, FlowId};
 
 use super::IoThread;
+use crate::by_id::paths_of;
 use crate::disk_queues::DRAIN_MAX;
 use crate::ring::Ring;
 use crate::ring_token::RingToken;
@@ -27,31 +28,32 @@ impl<R: Ring> IoThread<R> {
     pub(super) fn publish(&mut self, now: Instant) -> io::Result<()> {
         let mut stopping = Vec::new();
         self.active.retain(|&flow| {
-            let slot = self.queues.get_mut(&flow).expect("an active virtqueue is in the map");
+            let slot = self.queues.get_mut(flow).expect("an active virtqueue has a slot");
             slot.queue.publish();
             stopping.extend(slot.deadline().map(|deadline| (flow, deadline)));
-            slot.is_active() || self.is_polling
+            slot.is_listed = slot.is_active() || self.is_polling;
+            slot.is_listed
         });
         for (flow, deadline) in stopping {
             let waits_in_vain = self.in_vain_at(flow).is_some_and(|at| at <= now);
-            if (deadline <= now || waits_in_vain) && self.queues[&flow].in_flight > 0 {
+            if (deadline <= now || waits_in_vain) && self.queues[flow].in_flight > 0 {
                 self.give_up(now, flow);
             }
             // If no socket holds its requests, a virtqueue only waits to have them given up. At the end of the daemon,
             // requests that were not taken are left to the next daemon.
-            let slot = &self.queues[&flow];
+            let slot = &self.queues[flow];
             let is_held = slot.queue.to_resubmit() > 0 && !slot.queue.is_broken();
             let waits_for_hold = is_held && deadline > now && !self.is_shutting_down && !waits_in_vain;
             if slot.in_flight > 0 || waits_for_hold {
                 continue;
             }
-            let mut slot = self.queues.remove(&flow).expect("it was listed above");
-            self.active.remove(&flow);
+            let mut slot = self.queues.remove(flow).expect("it was listed above");
+            self.active.retain(|active| *active != flow);
             if !slot.has_notifications {
                 // Whoever serves the ring next gets its kicks. Requests that wait in it are for its next start.
                 let _ = slot.queue.enable_notifications();
             }
-            self.disks[&slot.disk].queues.queue_stopped(&slot.queue, now);
+            self.disks[slot.disk].queues.queue_stopped(&slot.queue, now);
             self.stopped_queue_times.insert(flow, slot.times);
             let token = RingToken::Kick { flow, generation: slot.generation };
             self.ring.unwatch(token.encode(), RingToken::Ended.encode())?;
@@ -66,8 +68,8 @@ impl<R: Ring> IoThread<R> {
         if self.is_shutting_down && self.queues.is_empty() && self.daemon_flush(now) {
             self.flushed_callbacks.drain(..).for_each(|flushed| flushed());
             if self.is_ending {
-                for (&path, connection) in &mut self.connections {
-                    connection.close(&mut self.ring, CloseMode::Reset);
+                for path in self.connections.paths().collect::<Vec<_>>() {
+                    self.connections.get_mut(path).expect("listed above").close(&mut self.ring, CloseMode::Reset);
                     self.group.path_closed(now, path);
                 }
                 self.close_quiescent(now);
@@ -79,7 +81,7 @@ impl<R: Ring> IoThread<R> {
     /// When a stopping virtqueue gives up its requests early. They can be sent nowhere, none of them may still be executed, and
     /// the front-end loses none of them. A path that is soon back, or that only rests, is waited for.
     pub(super) fn in_vain_at(&self, flow: FlowId) -> Option<Instant> {
-        let slot = &self.queues[&flow];
+        let slot = &self.queues[flow];
         let since = self.group.without_path_since(slot.disk)?.max(slot.stopping.as_ref()?.since);
         let gives_up = slot.queue.survives_hang_up() && self.requests.are_idle(flow);
         gives_up.then(|| since + IN_VAIN_MIN)
@@ -90,7 +92,7 @@ impl<R: Ring> IoThread<R> {
     /// memory are closed, so that the kernel releases it at once. If that memory has faulted, it is replaced instead,
     /// and the connections keep the requests.
     fn give_up(&mut self, now: Instant, flow: FlowId) {
-        let slot = self.queues.get_mut(&flow).expect("the virtqueue is overdue, so it is in the map");
+        let slot = self.queues.get_mut(flow).expect("the virtqueue is overdue, so it has a slot");
         let stopping = slot.stopping.as_mut().expect("only a stopping virtqueue is overdue");
         let cause = match (slot.queue.has_faulted(), self.is_shutting_down) {
             (true, _) => "stopped because its memory cannot be accessed",
@@ -99,7 +101,7 @@ impl<R: Ring> IoThread<R> {
         };
         let why = if stopping.deadline <= now { "did not drain in time" } else { "cannot drain, as no path is live" };
         tracing::error!(
-            disk = &*self.disks[&slot.disk].name,
+            disk = &*self.disks[slot.disk].name,
             queue = slot.queue.index(),
             requests = slot.in_flight,
             "virtqueue {why} ({cause}, {:.1} s ago); its requests are given up without an answer",
@@ -115,8 +117,7 @@ impl<R: Ring> IoThread<R> {
         } else {
             let (released, paths) = self.requests.give_up(flow);
             slot.in_flight -= released;
-            let held: Vec<PathId> = self.connections.keys().copied().filter(|path| paths & 1 << path.0 != 0).collect();
-            for path in held {
+            for path in paths_of(paths) {
                 self.lose(now, path, LossReason::GivenUp);
             }
             // Lost paths have returned requests that were not sent. While no path is live, front-ends that reconnect

@@ -207,13 +207,13 @@ fn a_write_larger_than_the_send_budget_is_sent_without_another_event() {
 fn requests_of_the_first_fetch_may_be_as_old_as_the_last_run() {
     let mut test = Test::new();
     let _first = test.start();
-    assert!(!test.thread.queues[&FLOW].is_new, "it was looked into");
+    assert!(!test.thread.queues[FLOW].is_new, "it was looked into");
     let stopped_at = test.now;
     test.leave();
     assert_eq!(test.thread.stopped_queue_times[&FLOW].last_fetch, stopped_at);
     test.thread.handle(test.now, IoThreadMessage::SuspendDisk(DISK)).unwrap();
     let _second = test.start();
-    let slot = &test.thread.queues[&FLOW];
+    let slot = &test.thread.queues[FLOW];
     assert!(slot.is_new && slot.times.last_fetch == stopped_at, "it waits, and so does what is in it");
     test.leave();
     assert_eq!(test.thread.stopped_queue_times[&FLOW].last_fetch, stopped_at);
@@ -357,7 +357,7 @@ fn a_thread_is_woken_for_the_timeouts_of_its_group() {
 fn requests_have_waited_since_a_held_disk_had_them() {
     let (mut test, mut guest) = Test::with_guest();
     test.thread.handle(test.now, IoThreadMessage::SuspendDisk(DISK)).unwrap();
-    let held_since = |test: &Test| test.thread.queues[&FLOW].held_since;
+    let held_since = |test: &Test| test.thread.queues[FLOW].held_since;
     test.thread.fetch(test.now);
     assert_eq!(held_since(&test), None, "nothing waits");
     guest.write(0, 4096);
@@ -386,12 +386,12 @@ fn requests_after_a_stall_may_have_waited_since_it_began() {
     test.thread.stood_still(&standstill);
     assert_eq!(test.thread.last_stall.unwrap().began, due);
     test.thread.start_polling();
-    test.thread.active.insert(FLOW);
+    test.thread.active.push(FLOW);
     test.thread.finish_turn(test.now).unwrap();
     let waiting = test.thread.group.explain(test.now, DISK).waiting;
     assert_eq!(waiting.iter().map(|of| of.oldest).max(), Some(test.now - due), "{waiting:?}");
 
     // A request that comes right after that fetch has not waited, so it is no older than its virtqueue's last fetch.
     let stall = test.thread.last_stall.unwrap();
-    assert!(test.thread.queues[&FLOW].fetched_at >= stall.ended, "the next fetch charges nothing");
+    assert!(test.thread.queues[FLOW].fetched_at >= stall.ended, "the next fetch charges nothing");
 }

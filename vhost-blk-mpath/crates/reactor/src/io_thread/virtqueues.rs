@@ -39,6 +39,8 @@ pub(super) struct QueueSlot {
     pub(super) held_since: Option<Instant>,
     /// Whether nothing was fetched since the start. Requests may have waited since the virtqueue's last run.
     pub(super) is_new: bool,
+    /// Whether the list of active virtqueues names it.
+    pub(super) is_listed: bool,
 }
 
 /// Bounds of the age of a virtqueue's requests, over all its runs in this thread.
@@ -70,6 +72,13 @@ impl QueueSlot {
         self.kicked || self.in_flight > 0 || self.stopping.is_some()
     }
 
+    /// Puts the virtqueue on the list of active ones.
+    pub(super) fn list(&mut self, flow: FlowId, active: &mut Vec<FlowId>) {
+        if !std::mem::replace(&mut self.is_listed, true) {
+            active.push(flow);
+        }
+    }
+
     /// Until when the virtqueue may drain, if it is stopping.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let &Stopping { since, deadline, given_up, .. } = self.stopping.as_ref()?;
@@ -83,13 +92,13 @@ impl<R: Ring> IoThread<R> {
         self.generation = self.generation.next();
         let generation = self.generation;
         self.ring.watch(queue.kick_fd(), RingToken::Kick { flow, generation }.encode())?;
-        self.disks[&disk].queues.queue_started(&queue);
+        self.disks[disk].queues.queue_started(&queue);
         // `kicked`: the guest may have queued requests before the start.
         let stopping = self.is_shutting_down.then_some(Stopping::new(now, now));
-        let since = self.disks[&disk].queues.served_since();
+        let since = self.disks[disk].queues.served_since();
         let times =
             self.stopped_queue_times.remove(&flow).unwrap_or(QueueTimes { first_start: since, last_fetch: since });
-        let slot = QueueSlot {
+        let mut slot = Box::new(QueueSlot {
             disk,
             queue,
             generation,
@@ -101,10 +110,10 @@ impl<R: Ring> IoThread<R> {
             fetched_at: now,
             held_since: None,
             is_new: true,
-        };
-        let before = self.queues.insert(flow, slot);
-        assert!(before.is_none(), "a virtqueue is started once");
-        self.active.insert(flow);
+            is_listed: false,
+        });
+        slot.list(flow, &mut self.active);
+        self.queues.insert(flow, slot);
         Ok(())
     }
 
@@ -120,11 +129,11 @@ impl<R: Ring> IoThread<R> {
     }
 
     fn active_slots(&self) -> impl Iterator<Item = &QueueSlot> {
-        self.active.iter().map(|flow| &self.queues[flow])
+        self.active.iter().map(|flow| &*self.queues[*flow])
     }
 
     fn is_fetched(&self, slot: &QueueSlot) -> bool {
-        slot.stopping.is_none() && !self.disks.get(&slot.disk).is_some_and(DiskState::is_held)
+        slot.stopping.is_none() && !self.disks.get(slot.disk).is_some_and(DiskState::is_held)
     }
 
     /// Has guests kick again. To be called before the caller sleeps. Returns whether it must not sleep, as requests have come.
@@ -133,8 +142,8 @@ impl<R: Ring> IoThread<R> {
         if !std::mem::take(&mut self.is_polling) {
             return false;
         }
-        for flow in &self.active {
-            let slot = self.queues.get_mut(flow).expect("an active virtqueue is in the map");
+        for &flow in &self.active {
+            let slot = self.queues.get_mut(flow).expect("an active virtqueue has a slot");
             if !std::mem::replace(&mut slot.has_notifications, true) {
                 // For these requests no kick comes. Those of a held disk are fetched later.
                 slot.kicked |= slot.queue.enable_notifications();
@@ -147,15 +156,15 @@ impl<R: Ring> IoThread<R> {
     /// as a check is cheaper than a kick. An idle one is checked when kicked, and from then on while the thread polls.
     pub(super) fn fetch(&mut self, now: Instant) {
         if std::mem::take(&mut self.some_held) {
-            for disk in self.disks.values_mut() {
+            for (_, disk) in self.disks.iter_mut() {
                 disk.held_until.take_if(|until| *until <= now);
                 self.some_held |= disk.is_held();
             }
         }
         let stall = self.last_stall.filter(|stall| now - stall.ended < KICKED_WITHIN);
         for &flow in &self.active {
-            let slot = self.queues.get_mut(&flow).expect("an active virtqueue is in the map");
-            if self.some_held && self.disks.get(&slot.disk).is_some_and(DiskState::is_held) {
+            let slot = self.queues.get_mut(flow).expect("an active virtqueue has a slot");
+            if self.some_held && self.disks.get(slot.disk).is_some_and(DiskState::is_held) {
                 if slot.queue.to_resubmit() > 0 || slot.queue.has_available() {
                     slot.held_since.get_or_insert(now);
                 }
@@ -189,7 +198,7 @@ impl<R: Ring> IoThread<R> {
                         Ok(None) | Err(QueueError::Memory) => break,
                         // The virtqueue has logged its error. Requests fetched before are completed as usual.
                         Err(error) => {
-                            self.disks[&slot.disk].queues.queue_broke(&slot.queue, now, error);
+                            self.disks[slot.disk].queues.queue_broke(&slot.queue, now, error);
                             break;
                         }
                     };

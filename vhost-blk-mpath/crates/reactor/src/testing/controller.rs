@@ -56,15 +56,12 @@ impl Controller {
         .unwrap();
         // ICReq and Connect are not sent over the socket.
         let icresp = Pdu::IcResp(IcResp { cpda: 0, digests: Digests::default(), maxh2cdata: 131_072 });
-        for answer in [icresp, Pdu::CapsuleResp(Cqe::new(0x1000, 0, Status::SUCCESS, 1))] {
-            queue.fill_tx(
-                monotonic::Instant::now(),
-                &mut Vec::with_capacity(STAGING_MIN),
-                &NoPayload,
-                &mut Vec::new(),
-                u32::MAX,
-            );
-            queue.receive(&bytes_of(answer, &[]), &mut NoPayload).unwrap();
+        let connected = |cid| Pdu::CapsuleResp(Cqe::new(cid, 0, Status::SUCCESS, 1));
+        for answer in [&|_| icresp, &connected as &dyn Fn(u16) -> Pdu] {
+            let mut sent = Vec::with_capacity(STAGING_MIN);
+            queue.fill_tx(monotonic::Instant::now(), &mut sent, &NoPayload, &mut Vec::new(), u32::MAX);
+            let cid = u16::from_le_bytes([sent[10], sent[11]]);
+            queue.receive(&bytes_of(answer(cid), &[]), &mut NoPayload).unwrap();
         }
         assert!(queue.is_ready());
         (
