@@ -109,7 +109,10 @@ mod tests {
             things.insert(PathId(id), id);
         }
         assert_eq!((things.get(PathId(1)), things.get(PathId(9)), things[PathId(3)]), (None, None, 3));
-        assert_eq!((things.remove(PathId(5)), things.remove(PathId(5)), things.remove(PathId(1))), (Some(5), None, None));
+        assert_eq!(
+            (things.remove(PathId(5)), things.remove(PathId(5)), things.remove(PathId(1))),
+            (Some(5), None, None)
+        );
         assert!(things.iter().eq([(PathId(0), &0), (PathId(3), &3)]));
         assert_eq!((things.remove(PathId(0)), things.is_empty()), (Some(0), false));
         assert_eq!((things.remove(PathId(3)), things.is_empty()), (Some(3), true));

@@ -20,10 +20,7 @@ enum Slot {
     /// Most slots are active under load, so a box would only add an allocation to each request.
     Active(Active),
     /// Given up, and held by no socket. The tag is free again when the group has finished it.
-    GivenUp {
-        disk: DiskId,
-        in_doubt: Option<AssociationId>,
-    },
+    GivenUp { disk: DiskId, in_doubt: Option<AssociationId> },
 }
 
 impl Slot {
@@ -31,7 +28,7 @@ impl Slot {
     fn in_doubt(&self) -> Option<DiskId> {
         match self {
             Self::GivenUp { disk, in_doubt: Some(_), .. } => Some(*disk),
-            Self::Active(active) if active.is_detached() && active.changes_data() => Some(active.disk),
+            Self::Active(active) if active.exception().detached && active.changes_data() => Some(active.disk),
             Self::Active(_) | Self::GivenUp { .. } | Self::Free => None,
         }
     }
@@ -46,12 +43,11 @@ struct Active {
     flow: FlowId,
     /// The paths whose sockets hold the request, as a bit set. A flush may be on several.
     on_paths: u64,
-    /// What few requests need.
+    /// Few requests have one.
     exception: Option<Box<Exception>>,
 }
 
-/// What has gone wrong with a request.
-#[derive(Default)]
+/// The troubles of a request.
 struct Exception {
     given_up: bool,
     /// Given up, and its virtqueue does not wait for the sockets that hold it.
@@ -65,30 +61,34 @@ struct Exception {
     is_partly_done: bool,
 }
 
+impl Exception {
+    const NONE: Self = Self {
+        given_up: false,
+        detached: false,
+        in_doubt: None,
+        status: None,
+        rest: Vec::new(),
+        is_partly_done: false,
+    };
+}
+
 impl Active {
     fn changes_data(&self) -> bool {
         !matches!(self.request.op, Op::Read | Op::Flush)
     }
 
-    fn exception(&mut self) -> &mut Exception {
-        self.exception.get_or_insert_default()
+    fn exception(&self) -> &Exception {
+        static NONE: Exception = Exception::NONE;
+        self.exception.as_deref().unwrap_or(&NONE)
     }
 
-    fn is_given_up(&self) -> bool {
-        self.exception.as_ref().is_some_and(|exception| exception.given_up)
+    fn exception_mut(&mut self) -> &mut Exception {
+        self.exception.get_or_insert_with(|| Box::new(Exception::NONE))
     }
 
-    fn is_detached(&self) -> bool {
-        self.exception.as_ref().is_some_and(|exception| exception.detached)
-    }
-
-    fn in_doubt(&self) -> Option<AssociationId> {
-        self.exception.as_ref().and_then(|exception| exception.in_doubt)
-    }
-
-    /// What is left of a request that was given up, once no socket holds it.
+    /// The slot of a request that was given up, once no socket holds it.
     fn given_up(&self) -> Slot {
-        Slot::GivenUp { disk: self.disk, in_doubt: self.in_doubt() }
+        Slot::GivenUp { disk: self.disk, in_doubt: self.exception().in_doubt }
     }
 }
 
@@ -117,10 +117,9 @@ impl Requests {
     /// The request, its disk and what is left to be done, for the socket of `path`. `None` if it was given up.
     pub(crate) fn issue(&mut self, tag: Tag, path: PathId) -> Option<(DiskId, &Request, &[Part])> {
         match &mut self.slots[tag.0 as usize] {
-            Slot::Active(active) if !active.is_given_up() => {
+            Slot::Active(active) if !active.exception().given_up => {
                 active.on_paths |= bit(path);
-                let rest = active.exception.as_ref().map_or(&[][..], |exception| &exception.rest);
-                Some((active.disk, &active.request, rest))
+                Some((active.disk, &active.request, &active.exception().rest))
             }
             Slot::Active(_) | Slot::GivenUp { .. } => None,
             Slot::Free => unreachable!("a request in the group stands in the table"),
@@ -129,13 +128,18 @@ impl Requests {
 
     /// The read and its disk, for a second socket with a buffer of its own. `None` if it was given up.
     pub(crate) fn hedge(&mut self, tag: Tag) -> Option<(DiskId, &Request)> {
-        let Slot::Active(active) = &self.slots[tag.0 as usize] else { return None };
-        if active.is_given_up() {
-            return None;
-        }
-        let before = self.hedges.insert(tag, vec![0; active.request.bytes as usize]);
+        let buffer = vec![0; self.kept(tag)?.request.bytes as usize];
+        let before = self.hedges.insert(tag, buffer);
         assert!(before.is_none(), "one hedge a read");
-        Some((active.disk, &active.request))
+        self.kept(tag).map(|active| (active.disk, &active.request))
+    }
+
+    /// The request, unless it was given up.
+    fn kept(&self, tag: Tag) -> Option<&Active> {
+        match &self.slots[tag.0 as usize] {
+            Slot::Active(active) => Some(active).filter(|active| !active.exception().given_up),
+            Slot::GivenUp { .. } | Slot::Free => None,
+        }
     }
 
     /// Notes the error that a path has answered, and the parts that it has left to be done; none if it has done nothing. Tags of
@@ -143,7 +147,7 @@ impl Requests {
     #[cold]
     pub(crate) fn note_error(&mut self, tag: Tag, path: PathId, status: Status, rest: Vec<Part>) {
         if let Some(Slot::Active(active)) = self.slots.get_mut(tag.0 as usize) {
-            let exception = active.exception();
+            let exception = active.exception_mut();
             exception.status = Some((path, status));
             if !rest.is_empty() {
                 (exception.rest, exception.is_partly_done) = (rest, true);
@@ -199,7 +203,7 @@ impl Requests {
             unreachable!("a request on a socket stands in the table")
         };
         assert!(active.changes_data(), "a request that changes no data may be executed at any time");
-        active.exception().in_doubt = Some((path, epoch));
+        active.exception_mut().in_doubt = Some((path, epoch));
     }
 
     /// Ends the doubt about requests of this association, because its commands cannot be executed any more.
@@ -228,13 +232,10 @@ impl Requests {
     /// given up.
     #[cold]
     pub(crate) fn failed(&self, tag: Tag, error: IoError) -> Option<(DiskId, FailedRequest)> {
-        let Slot::Active(active) = &self.slots[tag.0 as usize] else { return None };
-        if active.is_given_up() {
-            return None;
-        }
-        let Active { request, disk, flow, exception, .. } = active;
+        let active = self.kept(tag)?;
+        let Active { request, disk, flow, .. } = active;
         let range = (request.op != Op::Flush).then_some((request.sector, request.bytes));
-        let status = exception.as_ref().and_then(|exception| exception.status).map(|(path, status)| (path, status.0));
+        let status = active.exception().status.map(|(path, status)| (path, status.0));
         Some((*disk, FailedRequest { op: io_of(request, *disk, *flow).op, error, range, status }))
     }
 
@@ -251,7 +252,9 @@ impl Requests {
     /// Whether no socket holds a request of the virtqueue, and none may still be executed.
     pub(crate) fn are_idle(&self, flow: FlowId) -> bool {
         let is_idle = |slot: &Slot| match slot {
-            Slot::Active(active) => active.flow != flow || (active.on_paths == 0 && active.in_doubt().is_none()),
+            Slot::Active(active) => {
+                active.flow != flow || (active.on_paths == 0 && active.exception().in_doubt.is_none())
+            }
             Slot::GivenUp { .. } | Slot::Free => true,
         };
         self.slots.iter().all(is_idle)
@@ -264,13 +267,13 @@ impl Requests {
         let (mut released, mut paths) = (0, 0);
         for slot in &mut self.slots {
             match slot {
-                Slot::Active(active) if active.is_detached() => {}
+                Slot::Active(active) if active.exception().detached => {}
                 Slot::Active(active) if active.flow == flow && active.on_paths == 0 => {
                     *slot = active.given_up();
                     released += 1;
                 }
                 Slot::Active(active) if active.flow == flow => {
-                    active.exception().given_up = true;
+                    active.exception_mut().given_up = true;
                     paths |= active.on_paths;
                 }
                 Slot::Active(_) | Slot::GivenUp { .. } | Slot::Free => {}
@@ -287,7 +290,7 @@ impl Requests {
             if let Slot::Active(active) = slot
                 && active.flow == flow
             {
-                active.exception().detached = true;
+                active.exception_mut().detached = true;
             }
         }
     }

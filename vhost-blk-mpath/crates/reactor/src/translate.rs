@@ -15,8 +15,13 @@ const SECTOR_BYTES: u32 = 512;
 /// The outcome of a request whose command ended with `result`. `retry_delays` are `CRDT1` to `CRDT3` of the controller.
 /// [`Status::answer`] decides.
 #[must_use]
+#[inline]
 pub fn outcome_of(result: Result<(), Status>, retry_delays: &[Duration; 3]) -> Outcome {
-    let Err(status) = result else { return Outcome::Success };
+    result.map_or_else(|status| outcome_of_error(status, retry_delays), |()| Outcome::Success)
+}
+
+#[cold]
+fn outcome_of_error(status: Status, retry_delays: &[Duration; 3]) -> Outcome {
     match status.answer() {
         Answer::OtherPath => Outcome::PathError,
         Answer::Repeat => {

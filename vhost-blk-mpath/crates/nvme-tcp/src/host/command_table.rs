@@ -162,7 +162,7 @@ impl<R: Default> CommandTable<R> {
         self.room > 0
     }
 
-    /// Adds a command of a request and returns its CID. The caller has checked that there is [room](Self::has_room).
+    /// Adds a command of a request and returns its CID. The table must have [room](Self::has_room).
     #[inline]
     pub(super) fn send(&mut self, command: InFlightCommand) -> u16 {
         let is_taken = self.slots[usize::from(command.owner)].is_in_flight;

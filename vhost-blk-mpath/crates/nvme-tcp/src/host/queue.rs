@@ -8,10 +8,10 @@ use std::collections::VecDeque;
 use monotonic::{Duration, Instant};
 use zerocopy::IntoBytes;
 
-use super::command_table::CommandTable;
+use super::command_table::{CommandTable, InFlightCommand};
 use super::config::{CommandLimits, ConfigError, IoLimits, NamespaceLimits, QueueConfig};
 use super::error::QueueError;
-use super::queue_pair::{CommandSink, CommandSource, CommandToSend, EndedCommand, Phase, QueuePair, QueuePairConfig};
+use super::queue_pair::{CommandSink, CommandSource, EndedCommand, Phase, QueuePair, QueuePairConfig};
 use super::receive::DirectRecv;
 use super::request::{
     AbandonedAnswers, Completion, IoCommand, LostRequest, Part, RecallOutcome, Recovery, Request, SubmitError, Tag,
@@ -318,7 +318,8 @@ impl HostQueue {
 
     /// After the loss of the connection: each request without a fetched completion, once, except abandoned ones.
     pub fn into_lost(self) -> impl Iterator<Item = LostRequest> {
-        let unfetched = self.progress.completions.iter().map(|done| LostRequest { tag: done.tag, indeterminate: false });
+        let unfetched =
+            self.progress.completions.iter().map(|done| LostRequest { tag: done.tag, indeterminate: false });
         let in_flight = self.pair.commands.requests().map(|(_, request)| request);
         let in_flight = in_flight.filter(|request| !request.abandoned).map(|request| LostRequest {
             tag: request.tag,
@@ -345,19 +346,21 @@ struct Outbound<'a, P> {
 
 impl<P: PayloadSource> CommandSource<Request> for Outbound<'_, P> {
     #[inline]
-    fn next_command_to_send(&mut self, commands: &mut CommandTable<Request>) -> Option<(CommandToSend, Sqe)> {
+    fn next_command_to_send(&mut self, commands: &mut CommandTable<Request>) -> Option<(InFlightCommand, Sqe)> {
         let Progress { pending, namespaces, learned, .. } = &mut *self.progress;
-        let &index = pending.front()?;
+        let index = pending.pop_front()?;
         let request = commands.request_mut(index);
         let limits = namespaces[usize::from(request.namespace)].as_ref();
         let limits = limits.expect("submit() has checked the namespace");
         let most = learned.of(&request.command).most();
         let issued = split::issue(index, request, limits, most);
-        if request.is_issued {
-            match request.recovery.as_mut().and_then(|recovery| recovery.to_issue.pop()) {
-                Some(part) => request.begin_part(part),
-                None => _ = pending.pop_front(),
-            }
+        if request.is_issued
+            && let Some(part) = request.recovery.as_mut().and_then(|recovery| recovery.to_issue.pop())
+        {
+            request.begin_part(part);
+        }
+        if !request.is_issued {
+            pending.push_front(index);
         }
         Some(issued)
     }

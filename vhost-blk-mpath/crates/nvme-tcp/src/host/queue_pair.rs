@@ -41,28 +41,10 @@ pub(super) struct QueuePairConfig {
     pub(super) is_encrypted: bool,
 }
 
-/// A command to send, without its submission queue entry.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct CommandToSend {
-    /// The slot of its request.
-    pub(super) owner: u16,
-    /// The blocks of the owner's request that the command covers.
-    pub(super) part: Part,
-    pub(super) data: Data,
-}
-
-/// The data of a command: a part of its owner's payload, in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Data {
-    None,
-    In { offset: u32, length: u32 },
-    Out { offset: u32, length: u32 },
-}
-
 /// The source of commands and of the data that they send. `R` is what the table keeps of a request.
 pub(super) trait CommandSource<R> {
-    /// The next command to send, which counts as issued, and its entry. The pair fills in CID and SGL.
-    fn next_command_to_send(&mut self, commands: &mut CommandTable<R>) -> Option<(CommandToSend, Sqe)>;
+    /// The next command to send, which counts as issued, and its entry. The pair fills in CID, SGL and the time.
+    fn next_command_to_send(&mut self, commands: &mut CommandTable<R>) -> Option<(InFlightCommand, Sqe)>;
     /// Copies the payload of the request from `offset` on into all of `dst`, for the command that covers `part`.
     fn gather(&self, request: &R, part: Part, offset: u32, dst: &mut [u8]);
     /// The tag under which the payload of the request can be sent without copying.

@@ -88,7 +88,7 @@ pub struct Part {
     pub blocks: u32,
 }
 
-/// What a request needs once one of its commands has failed, or if it is submitted in parts.
+/// The progress of a request that is submitted in parts, or one of whose commands has failed.
 #[derive(Debug)]
 pub(super) struct Recovery {
     /// Parts to be issued after the present one, the next one last.

@@ -3,9 +3,7 @@
 //! Sending: command capsules, and the data that R2Ts request.
 
 use super::command_table::{Direction, InFlightCommand};
-use super::queue_pair::{
-    CommandSource, CommandToSend, Data, Phase, QueuePair, QueuePairConfig, R2T_LIMIT, Transfer,
-};
+use super::queue_pair::{CommandSource, Phase, QueuePair, QueuePairConfig, R2T_LIMIT, Transfer};
 use super::request::Part;
 use super::staging::{COPY_MAX, Stage};
 use crate::wire::{Connect, ConnectData, Digest, FabricsCommand, Framing, H2cData, IcReq, Pdu, Sgl, Sqe};
@@ -117,31 +115,24 @@ impl<R: Default> QueuePair<R> {
     fn encode_capsule(
         &mut self,
         stage: &mut Stage<'_>,
-        command: CommandToSend,
+        mut command: InFlightCommand,
         mut sqe: Sqe,
         source: &impl CommandSource<R>,
     ) -> bool {
-        let CommandToSend { owner, part, data } = command;
-        let (direction, base, length) = match data {
-            Data::None => (Direction::None, 0, 0),
-            Data::In { offset, length } => (Direction::In, offset, length),
-            Data::Out { offset, length } => (Direction::Out, offset, length),
-        };
+        let length = command.length;
         // Data that fit must go into the capsule: without them Linux' target waits forever (6.1, nvmet_tcp_queue_response: "Wait
         // for inline data" checks the length and not the SGL's type).
-        let in_capsule = direction == Direction::Out && length <= self.config.in_capsule_bytes;
+        let in_capsule = command.direction == Direction::Out && length <= self.config.in_capsule_bytes;
         let (sgl, carried) =
             if in_capsule { (Sgl::InCapsule { offset: 0, length }, length) } else { (Sgl::Transport { length }, 0) };
-        let sent_at = stage.now;
-        let sent =
-            InFlightCommand { part, direction, base, length, moved: carried, sent_at, ..InFlightCommand::of(owner) };
-        let cid = self.commands.send(sent);
+        (command.moved, command.sent_at) = (carried, stage.now);
+        let cid = self.commands.send(command);
         (sqe.cid, sqe.dptr) = (cid.into(), sgl.emit());
-        stage.staged(|out| Pdu::emit_capsule_header(&sqe, &self.tx, carried, out));
+        stage.staged(|out| Pdu::emit_capsule_header(sqe, self.tx, carried, out));
         if carried == 0 {
             return true;
         }
-        self.encode_data(stage, source, PartialPdu::new(cid, &sent, 0, carried, DataPdu::Capsule))
+        self.encode_data(stage, source, PartialPdu::new(cid, &command, 0, carried, DataPdu::Capsule))
     }
 
     fn encode_transfers(&mut self, stage: &mut Stage<'_>, source: &impl CommandSource<R>) {

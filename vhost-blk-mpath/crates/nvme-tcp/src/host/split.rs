@@ -2,40 +2,44 @@
 //!
 //! Splitting a request into commands within the limits of the controller: MDTS, NOIOB, WZSL, DMRSL, 65536 blocks.
 
+use super::command_table::{Direction, InFlightCommand};
 use super::config::IoLimits;
-use super::queue_pair::{CommandToSend, Data};
 use super::request::{IoCommand, Part, Request};
 use crate::wire::{BLOCKS_MAX, DsmRange, NvmCommand, Sgl, Sqe};
 
-/// The next command of a request that is not issued completely, its data, and the blocks that it covers (0 for a flush).
+/// The next command of a request that is not issued completely, its data (direction, offset, length), and the blocks that it covers (0 for a flush).
 /// `max_size` is the most data in bytes, at least one block, or the most blocks of a command without data.
 #[inline]
-pub(super) fn next_command(request: &Request, limits: &IoLimits, max_size: u32) -> (NvmCommand, Data, u32) {
+pub(super) fn next_command(
+    request: &Request,
+    limits: &IoLimits,
+    max_size: u32,
+) -> (NvmCommand, (Direction, u32, u32), u32) {
     let (done, end) = (request.issued, request.part_end);
     let at = |slba: u64| slba + u64::from(done);
     // For commands that move data, whose bytes fit 32 bits.
     let block_bytes = limits.namespace.block_bytes;
     let data_offset = || done * block_bytes;
     match request.command {
-        IoCommand::Flush => (NvmCommand::Flush, Data::None, 0),
+        IoCommand::Flush => (NvmCommand::Flush, (Direction::None, 0, 0), 0),
         IoCommand::Read { slba, .. } => {
             let blocks = transfer_blocks(limits, max_size, at(slba), end - done);
-            let data = Data::In { offset: data_offset(), length: blocks * block_bytes };
+            let data = (Direction::In, data_offset(), blocks * block_bytes);
             (NvmCommand::Read { slba: at(slba), blocks }, data, blocks)
         }
         IoCommand::Write { slba, fua, .. } => {
             let blocks = transfer_blocks(limits, max_size, at(slba), end - done);
-            let data = Data::Out { offset: data_offset(), length: blocks * block_bytes };
+            let data = (Direction::Out, data_offset(), blocks * block_bytes);
             (NvmCommand::Write { slba: at(slba), blocks, fua }, data, blocks)
         }
         IoCommand::WriteZeroes { slba, deallocate, fua, .. } => {
             // MDTS and NOIOB limit data transfers; Write Zeroes has none (NVM Command Set 3.2.8).
             let blocks = (end - done).min(limits.max_write_zeroes_blocks).min(max_size);
-            (NvmCommand::WriteZeroes { slba: at(slba), blocks, deallocate, fua }, Data::None, blocks)
+            (NvmCommand::WriteZeroes { slba: at(slba), blocks, deallocate, fua }, (Direction::None, 0, 0), blocks)
         }
         IoCommand::Deallocate { .. } => {
             // The payload of each command is one range.
-            let data = Data::Out { offset: 0, length: DsmRange::LEN as u32 };
+            let data = (Direction::Out, 0, DsmRange::LEN as u32);
             let blocks = (end - done).min(limits.max_deallocate_blocks).min(max_size);
             (NvmCommand::DatasetManagement { ranges: 1, deallocate: true }, data, blocks)
         }
@@ -56,15 +60,17 @@ fn transfer_blocks(limits: &IoLimits, max_bytes: u32, slba: u64, remaining: u32)
 
 /// Issues the next command of the request in slot `owner`: returns the command for the queue pair, and its entry. Updates the
 /// request. `is_issued` is set at the end of the present part.
-#[inline]
-pub(super) fn issue(owner: u16, request: &mut Request, limits: &IoLimits, max_size: u32) -> (CommandToSend, Sqe) {
+#[expect(clippy::inline_always, reason = "the entry is then written once, and not copied")]
+#[inline(always)]
+pub(super) fn issue(owner: u16, request: &mut Request, limits: &IoLimits, max_size: u32) -> (InFlightCommand, Sqe) {
     let max_size = request.recovery.as_ref().map_or(max_size, |recovery| max_size.min(recovery.max_size));
-    let (command, data, blocks) = next_command(request, limits, max_size);
+    let (command, (direction, base, length), blocks) = next_command(request, limits, max_size);
     let part = Part { first: request.issued, blocks };
     request.issued += blocks;
     request.commands_in_flight += 1;
     request.is_issued = request.issued == request.part_end;
-    (CommandToSend { owner, part, data }, command.to_sqe(0, limits.namespace.nsid, Sgl::NONE))
+    let issued = InFlightCommand { part, direction, base, length, ..InFlightCommand::of(owner) };
+    (issued, command.to_sqe(0, limits.namespace.nsid, Sgl::NONE))
 }
 
 #[cfg(test)]
@@ -96,7 +102,7 @@ mod tests {
                 let (command, data, count) = next_command(&request, &limits, most);
                 prop_assert_eq!(command, NvmCommand::Read { slba: slba + u64::from(covered), blocks: count });
                 let length = count * block_bytes;
-                prop_assert_eq!(data, Data::In { offset: covered * block_bytes, length });
+                prop_assert_eq!(data, (Direction::In, covered * block_bytes, length));
                 prop_assert!(count > 0 && length <= most && count <= BLOCKS_MAX);
                 if limits.namespace.noiob_blocks > 0 {
                     let boundary = u64::from(limits.namespace.noiob_blocks);
@@ -135,7 +141,7 @@ mod tests {
             while !request.is_issued {
                 request.commands_in_flight = 0;
                 let (command, _) = issue(0, &mut request, &limits, u32::MAX);
-                prop_assert_eq!(command.data, Data::Out { offset: 0, length: 16 });
+                prop_assert_eq!((command.direction, command.base, command.length), (Direction::Out, 0, 16));
                 prop_assert_eq!(slba + u64::from(command.part.first), next);
                 prop_assert!((1..=most).contains(&command.part.blocks));
                 next += u64::from(command.part.blocks);

@@ -283,7 +283,7 @@ impl CommonHeader {
 
     /// Appends the header digest and the padding to the header at `start`.
     #[inline]
-    pub(super) fn end(&self, start: usize, out: &mut Vec<u8>) {
+    pub(super) fn end(self, start: usize, out: &mut Vec<u8>) {
         if self.flags.has(PduFlags::HDGST) {
             let mut digest = Digest::default();
             digest.update(&out[start..]);

@@ -113,7 +113,7 @@ impl Pdu {
             Self::C2hData(data) => {
                 PduFlags::default().with(PduFlags::LAST, data.last).with(PduFlags::SUCCESS, data.success)
             }
-            Self::CapsuleCmd(sqe) => return Self::emit_capsule_header(sqe, framing, data_len, out),
+            Self::CapsuleCmd(sqe) => return Self::emit_capsule_header(*sqe, *framing, data_len, out),
             _ => PduFlags::default(),
         };
         let common = framing.header(self.pdu_type(), flags, data_len);
@@ -141,11 +141,12 @@ impl Pdu {
     }
 
     /// [`emit_header`](Self::emit_header) for a command capsule.
-    #[inline]
-    pub(crate) fn emit_capsule_header(sqe: &Sqe, framing: &Framing, data_len: u32, out: &mut Vec<u8>) {
+    #[expect(clippy::inline_always, reason = "the entry is then written once, and not copied")]
+    #[inline(always)]
+    pub(crate) fn emit_capsule_header(sqe: Sqe, framing: Framing, data_len: u32, out: &mut Vec<u8>) {
         let common = framing.header(PduType::CapsuleCmd, PduFlags::default(), data_len);
         let start = out.len();
-        out.extend_from_slice(CapsuleHeader { common: common.emit(), sqe: *sqe }.as_bytes());
+        out.extend_from_slice(CapsuleHeader { common: common.emit(), sqe }.as_bytes());
         common.end(start, out);
     }
 

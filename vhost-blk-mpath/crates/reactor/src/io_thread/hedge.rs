@@ -15,7 +15,10 @@ impl<R: Ring> IoThread<R> {
             return;
         };
         let command = command_of(request, self.disks[disk].block_size_bytes);
-        let submitted = self.connections.open_mut(path).is_some_and(|connection| connection.submit(tag.of_hedge(), disk, command).is_ok());
+        let submitted = self
+            .connections
+            .open_mut(path)
+            .is_some_and(|connection| connection.submit(tag.of_hedge(), disk, command).is_ok());
         if !submitted {
             self.group.hedged(now, path, tag, Outcome::Lost { indeterminate: false });
         }

@@ -19,6 +19,7 @@ use crate::usdt;
 /// The kernel reports a kick that came during a stall this soon after the stall, though not always in the first turn.
 const KICKED_WITHIN: Duration = Duration::from_millis(2);
 
+#[expect(clippy::struct_excessive_bools, reason = "independent facts of the virtqueue")]
 pub(super) struct QueueSlot {
     pub(super) disk: DiskId,
     pub(super) queue: Queue,

@@ -5,11 +5,9 @@ use std::collections::VecDeque;
 use nvme_auth::GeneratedPsk;
 
 use crate::authentication::Authenticated;
-use crate::host::command_table::CommandTable;
+use crate::host::command_table::{CommandTable, Direction, InFlightCommand};
 use crate::host::error::QueueError;
-use crate::host::queue_pair::{
-    CommandSink, CommandSource, CommandToSend, Data, EndedCommand, QueuePair, QueuePairConfig,
-};
+use crate::host::queue_pair::{CommandSink, CommandSource, EndedCommand, QueuePair, QueuePairConfig};
 use crate::host::request::{Part, Tag};
 use crate::host::staging::{STAGING_MIN, Stage, TxPart};
 use crate::wire::{Sqe, Status};
@@ -43,7 +41,8 @@ pub(super) struct AdminCompletion {
 #[derive(Debug)]
 pub(in crate::host) struct AdminQueue {
     pair: QueuePair<Owner>,
-    unsent: VecDeque<(Owner, Data, Sqe)>,
+    /// Each with the bytes of data that it returns.
+    unsent: VecDeque<(Owner, u32, Sqe)>,
     /// The data that the step's command has returned.
     data: Vec<u8>,
     completions: VecDeque<AdminCompletion>,
@@ -72,14 +71,11 @@ impl AdminQueue {
 
     /// Queues a command that returns `data_len` bytes. Only a step's command may return data.
     pub(in crate::host) fn submit(&mut self, owner: Owner, sqe: Sqe, data_len: u32) {
-        let data = if data_len == 0 {
-            Data::None
-        } else {
+        if data_len > 0 {
             self.data.clear();
             self.data.resize(data_len as usize, 0);
-            Data::In { offset: 0, length: data_len }
-        };
-        self.unsent.push_back((owner, data, sqe));
+        }
+        self.unsent.push_back((owner, data_len, sqe));
     }
 
     pub(super) fn fill_tx(&mut self, out: &mut Vec<u8>) {
@@ -114,12 +110,13 @@ impl AdminQueue {
     }
 }
 
-struct Outbound<'a>(&'a mut VecDeque<(Owner, Data, Sqe)>);
+struct Outbound<'a>(&'a mut VecDeque<(Owner, u32, Sqe)>);
 
 impl CommandSource<Owner> for Outbound<'_> {
-    fn next_command_to_send(&mut self, commands: &mut CommandTable<Owner>) -> Option<(CommandToSend, Sqe)> {
-        let (owner, data, sqe) = self.0.pop_front()?;
-        Some((CommandToSend { owner: commands.insert(owner), part: Part::default(), data }, sqe))
+    fn next_command_to_send(&mut self, commands: &mut CommandTable<Owner>) -> Option<(InFlightCommand, Sqe)> {
+        let (owner, length, sqe) = self.0.pop_front()?;
+        let direction = if length > 0 { Direction::In } else { Direction::None };
+        Some((InFlightCommand { direction, length, ..InFlightCommand::of(commands.insert(owner)) }, sqe))
     }
 
     fn gather(&self, _request: &Owner, _part: Part, _offset: u32, _dst: &mut [u8]) {
