@@ -214,7 +214,7 @@ async fn serve(
     let starting = config.disks.into_iter().zip(sockets).map(|(disk, sockets)| StartingService::open(disk, sockets));
     let starting = starting.collect::<Result<Vec<_>, _>>()?;
     activation_sockets.remove_untaken();
-    // Now this daemon serves, unless a front-end cannot be started, so it may write what the next one reads.
+    // Now this daemon serves, so it may write what the next one reads.
     let (events, saved) = saved_events::restore(config.api.as_path(), BLOCKED_MAX).await;
     let events = Arc::new(events);
     match upgrade {
@@ -235,7 +235,7 @@ async fn serve(
     let history_bytes_max = config.history_size.get().into();
 
     let disks = Arc::new(Disks::new(common, Config { disks: Vec::new(), ..config }, activation_sockets));
-    let begun = disks.begin(starting);
+    disks.begin(starting);
     let (shutdown, ends) = watch::channel(false);
     let watching = tokio::spawn(connection_watch::watch(Arc::clone(&disks), ends));
     let health = tokio::spawn(health_watch::watch(Arc::clone(&disks)));
@@ -249,10 +249,7 @@ async fn serve(
     let is_ready = AtomicBool::new(false);
     let daemon =
         Arc::new(Daemon { disks: Arc::clone(&disks), started, upgrader, configuration, wait_for, is_ready, history });
-    let result = match begun {
-        Ok(()) => Box::pin(serve_api(&daemon, servers, metrics, reload, is_random_host, ending())).await,
-        Err(error) => Err(error.into()),
-    };
+    let result = Box::pin(serve_api(&daemon, servers, metrics, reload, is_random_host, ending())).await;
 
     // From now on paths and front-ends end by order, which is no trouble to report.
     health.abort();
