@@ -61,7 +61,7 @@ struct Shared {
     connected: tokio::sync::Mutex<Option<FrontEndConnection<'static>>>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
     /// Front-ends wait for the disk.
     Closed,
@@ -114,13 +114,7 @@ impl FrontendServer {
 
     /// Serves front-ends from now on. The disk's namespace must be known, and all checks done.
     pub(crate) fn open(&self) {
-        self.shared.stage.send_if_modified(|stage| {
-            let is_closed = *stage == Stage::Closed;
-            if is_closed {
-                *stage = Stage::Open;
-            }
-            is_closed
-        });
+        self.shared.stage.send_modify(|stage| *stage = Stage::Open.max(*stage));
     }
 
     /// The listening socket. `None` at the end, and with the connection of `--fd`.
@@ -230,22 +224,18 @@ impl Shared {
 
     /// Waits until the disk is opened. Returns `false` at the end, or if the only front-end leaves before.
     async fn opened(&self) -> bool {
-        let only = self.connections().waiting.as_ref().map(|(stream, _)| stream.try_clone());
+        let only = self.connections().waiting.as_ref().and_then(|(stream, _)| stream.try_clone().ok());
         let only_leaves = async {
-            match only {
-                None => pending().await,
-                Some(stream) => becomes(stream?.as_fd(), Ready::is_read_closed).await,
+            match &only {
+                Some(stream) if becomes(stream.as_fd(), Ready::is_read_closed).await.is_ok() => {}
+                // One that cannot be watched is found to have left when it is served.
+                _ => pending().await,
             }
         };
         let mut stage = self.stage.subscribe();
         tokio::select! {
-            stage = stage.wait_for(|stage| *stage != Stage::Closed) => stage.is_ok_and(|stage| *stage == Stage::Open),
-            left = only_leaves => {
-                if let Err(error) = left {
-                    tracing::error!(disk = self.disk.disk().name(), %error, "cannot wait for the disk with its front-end; none is served");
-                }
-                false
-            }
+            stage = stage.wait_for(|stage| *stage > Stage::Closed) => stage.is_ok_and(|stage| *stage == Stage::Open),
+            () = only_leaves => false,
         }
     }
 
@@ -309,25 +299,19 @@ impl Shared {
             };
             // Else another process on the same socket was quicker, or the front-end has gone.
             let Some(stream) = next else { return Ok(true) };
-            *connected = self.begin(stream);
+            *connected = self.begin(stream)?;
         }
     }
 
-    /// Begins to serve a front-end.
-    fn begin(&self, stream: UnixStream) -> Option<FrontEndConnection<'static>> {
+    /// Begins to serve a front-end. Returns `None` at the end, and if it is lost at once.
+    fn begin(&self, stream: UnixStream) -> io::Result<Option<FrontEndConnection<'static>>> {
         let disk = self.disk.disk();
-        let hang_up = match stream.try_clone() {
-            Ok(hang_up) => hang_up,
-            Err(error) => {
-                tracing::warn!(disk = disk.name(), %error, "cannot serve a front-end: duplicating its connection failed");
-                return None;
-            }
-        };
+        let hang_up = stream.try_clone()?;
         {
             let mut connections = self.connections();
             // A `stop_accepting` before this line did not see this connection. One after it does.
             if self.is_ending() {
-                return None;
+                return Ok(None);
             }
             connections.served = Some(hang_up);
         }
@@ -341,7 +325,7 @@ impl Shared {
         let threads = self.disk.subsystem.threads().len();
         self.disk.subsystem.change_disk(disk.id, |disk| disk.hold.front_end_connected(threads));
         let connection = FrontEndConnection::new(stream, self.disk.frontend_disk(), Box::new(self.disk.clone()));
-        connection.map_err(|error| self.left(Err(error))).ok()
+        Ok(connection.map_err(|error| self.left(Err(error))).ok())
     }
 
     /// The front-end has left, or was lost.

@@ -68,10 +68,8 @@ impl<'a> FrontEndConnection<'a> {
         Ok(Self { socket, disk: Arc::clone(disk), alarm, connection, messages })
     }
 
-    /// Serves the front-end until nothing has come for `quiet`, which gives the connection back, or until its end. At
-    /// the end all queues are stopped and drained, except after [`ServeError::NotDrained`].
-    ///
-    /// Blocks. To end it from outside, shut down a clone of the stream.
+    /// Serves the front-end until nothing has come for `quiet`, which gives the connection back. Otherwise as
+    /// [`serve_connection`].
     pub fn serve(mut self, quiet: Duration) -> ControlFlow<Result<(), ServeError>, Self> {
         let outcome = loop {
             if self.lock().memory_fault().is_some() {
@@ -111,36 +109,28 @@ impl<'a> FrontEndConnection<'a> {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn has_feature(&self, feature: VhostUserProtocolFeatures) -> bool {
-        self.lock().has_protocol_feature(feature)
-    }
-
-    fn answer(&self, request: FrontendReq, wanted: bool) -> MessageResult<()> {
-        let wanted = wanted && self.has_feature(VhostUserProtocolFeatures::REPLY_ACK);
-        if wanted { raw_message::answer(&self.socket, request) } else { Ok(()) }
-    }
-
     /// Reads the next message, whose request has this number, and carries it out.
     fn handle_next(&mut self, number: Option<u32>) -> MessageResult<()> {
+        let has = |feature| self.lock().has_protocol_feature(feature);
+        let answer = |request, wanted: bool| {
+            let wanted = wanted && has(VhostUserProtocolFeatures::REPLY_ACK);
+            if wanted { raw_message::answer(&self.socket, request) } else { Ok(()) }
+        };
         let request = match number.and_then(|number| FrontendReq::try_from(number).ok()) {
             Some(request @ FrontendReq::SET_MEM_TABLE) => {
                 let message = raw_message::receive(&self.socket, MAX_MSG_SIZE)?;
                 let wanted = message.answer_wanted;
                 let (regions, files) = mem_table::regions(message)?;
                 self.lock().set_mem_table(&regions, files, None)?;
-                return self.answer(request, wanted);
+                return answer(request, wanted);
             }
-            Some(request @ FrontendReq::SET_BACKEND_REQ_FD)
-                if self.has_feature(VhostUserProtocolFeatures::BACKEND_REQ) =>
-            {
-                request
-            }
+            Some(request @ FrontendReq::SET_BACKEND_REQ_FD) if has(VhostUserProtocolFeatures::BACKEND_REQ) => request,
             _ => return self.messages.handle_request(),
         };
         let message = raw_message::receive(&self.socket, 0)?;
         let wanted = message.answer_wanted;
         let has_unreported_change = self.disk.set_channel(FrontendChannel::from_message(message)?);
-        self.answer(request, wanted)?;
+        answer(request, wanted)?;
         // After the answer: a front-end that reads the configuration space on the notification must not find the answer
         // first.
         if has_unreported_change {
