@@ -52,6 +52,9 @@ use crate::upgrade::successor::{Predecessor, TakeOverError};
 
 /// How long the end of the daemon waits for a file system that does not answer.
 const BLOCKED_MAX: Duration = Duration::from_secs(2);
+/// How long a helper of the control thread waits for other work. They take turns with the looks of each second, so after a busy start all
+/// of them would stay that get one in this time.
+const HELPERS_KEPT: Duration = Duration::from_secs(2);
 
 /// Why the daemon did not start, or ended by anything other than a signal.
 #[derive(Debug, thiserror::Error)]
@@ -135,7 +138,8 @@ pub(crate) fn run(
     open_files::raise_limit(open_files::needed(open_files))?;
     // Without I/O threads no disk is ever served. An upgrade is refused even with --force: nobody would serve the guests.
     let threads = Arc::new(IoThreads::start(thread_count)?);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().thread_keep_alive(HELPERS_KEPT).build()?;
     let ended = runtime.block_on(serve(config, given, activation_sockets, predecessor, threads));
     // A file system that does not answer must not keep the daemon from ending.
     runtime.shutdown_timeout(BLOCKED_MAX);

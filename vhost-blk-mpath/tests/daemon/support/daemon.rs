@@ -245,7 +245,7 @@ impl Daemon {
     }
 
     /// Without the threads that tokio keeps for a while, for the next blocking call.
-    pub(crate) fn threads(&self) -> usize {
+    fn threads(&self) -> usize {
         self.names_of_threads().filter(|name| !name.starts_with("tokio")).count()
     }
 
