@@ -266,6 +266,8 @@ impl Shared {
         let shared = Arc::clone(self);
         thread::Builder::new().name("vhost-user".into()).spawn(move || {
             let worked = restrict_thread(ThreadKind::FrontEnd).map_err(io::Error::other).and_then(|()| shared.work());
+            // The files of a removed disk are closed by the task, which may do so.
+            drop(shared);
             // The task waits, except at the end of its runtime.
             let _ = report.send(worked);
         })?;
@@ -407,12 +409,13 @@ mod tests {
     async fn a_front_end_that_hangs_holds_up_neither_another_nor_the_end() {
         let subsystems = [(); 2].map(|()| subsystem());
         let (servers, front_ends): (Vec<_>, Vec<_>) = subsystems.iter().map(server).unzip();
-        servers.iter().for_each(FrontendServer::open);
         let front_ends = tokio::task::spawn_blocking(move || {
             let hangs = subsystems[0].disks[0].driver();
+            servers.iter().for_each(FrontendServer::open);
             let [hanging, other] = <[Frontend; 2]>::try_from(front_ends).ok().unwrap();
             let asks = thread::spawn(move || hanging.get_features().is_err());
             assert!(other.get_features().is_ok());
+            eventually("its thread hangs", || servers[0].shared.connections().served.is_some());
             FrontendServer::shutdown(servers, Duration::from_millis(10));
             assert!(asks.join().unwrap(), "it is hung up on");
             assert!(Arc::strong_count(&subsystems[0]) > 1, "it hangs");
