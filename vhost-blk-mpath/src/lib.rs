@@ -1,8 +1,8 @@
 //! The daemon `vhost-blk-mpath`: virtio disks over several NVMe/TCP paths, for QEMU and any other vhost-user
 //! front-end.
 //!
-//! Threads: the main thread is the control thread, with the API and the tasks of all paths. One thread for each disk
-//! speaks vhost-user. The I/O threads (crate `reactor`) move data.
+//! Threads: the main thread is the control thread, with the API and the tasks of all paths. A front-end that says something
+//! gets a thread for it. The I/O threads (crate `reactor`) move data.
 
 mod args;
 mod check;

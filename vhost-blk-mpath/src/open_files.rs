@@ -18,9 +18,9 @@ const DAEMON: u64 = 128;
 const READ_ONLY_API: u64 = 66;
 /// The listener of `metrics-address`, and 16 clients.
 const METRICS: u64 = 17;
-/// A disk without its virtqueues: its socket twice, its lock, and two wake-ups. Its front-end adds a connection four
+/// A disk without its virtqueues: its socket twice, and its lock. Its front-end adds a connection four
 /// times, alarm, channel, and both logs. 16 are for guest memory: eight regions, which may be replaced by eight others.
-const DISK: u64 = 28;
+const DISK: u64 = 26;
 /// A virtqueue: the kick, call and error descriptors.
 const VIRTQUEUE: u64 = 3;
 /// An I/O thread: its ring, its wake-up, its processor time, and the count of runnable threads.
@@ -105,7 +105,7 @@ mod tests {
     fn every_disk_path_thread_and_listener_counts() {
         let mut config = geometry::tests::config();
         let least = of_disks(&config, 1, 1);
-        assert_eq!(least, 28 + 3 * 64 + 6);
+        assert_eq!(least, 26 + 3 * 64 + 6);
         assert_eq!(of_disks(&config, 2, 1), least + of_path(1));
         assert_eq!(of_disks(&config, 1, 2), least + 3);
         assert_eq!(of_io_threads(3), 3 * 4);

@@ -52,6 +52,9 @@ use crate::upgrade::successor::{Predecessor, TakeOverError};
 
 /// How long the end of the daemon waits for a file system that does not answer.
 const BLOCKED_MAX: Duration = Duration::from_secs(2);
+/// How long a helper of the control thread waits for other work. They take turns with the looks of each second, so after a busy start all
+/// of them would stay that get one in this time.
+const HELPERS_KEPT: Duration = Duration::from_secs(2);
 
 /// Why the daemon did not start, or ended by anything other than a signal.
 #[derive(Debug, thiserror::Error)]
@@ -135,7 +138,8 @@ pub(crate) fn run(
     open_files::raise_limit(open_files::needed(open_files))?;
     // Without I/O threads no disk is ever served. An upgrade is refused even with --force: nobody would serve the guests.
     let threads = Arc::new(IoThreads::start(thread_count)?);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().thread_keep_alive(HELPERS_KEPT).build()?;
     let ended = runtime.block_on(serve(config, given, activation_sockets, predecessor, threads));
     // A file system that does not answer must not keep the daemon from ending.
     runtime.shutdown_timeout(BLOCKED_MAX);
@@ -214,7 +218,7 @@ async fn serve(
     let starting = config.disks.into_iter().zip(sockets).map(|(disk, sockets)| StartingService::open(disk, sockets));
     let starting = starting.collect::<Result<Vec<_>, _>>()?;
     activation_sockets.remove_untaken();
-    // Now this daemon serves, unless a front-end cannot be started, so it may write what the next one reads.
+    // Now this daemon serves, so it may write what the next one reads.
     let (events, saved) = saved_events::restore(config.api.as_path(), BLOCKED_MAX).await;
     let events = Arc::new(events);
     match upgrade {
@@ -235,7 +239,7 @@ async fn serve(
     let history_bytes_max = config.history_size.get().into();
 
     let disks = Arc::new(Disks::new(common, Config { disks: Vec::new(), ..config }, activation_sockets));
-    let begun = disks.begin(starting);
+    disks.begin(starting);
     let (shutdown, ends) = watch::channel(false);
     let watching = tokio::spawn(connection_watch::watch(Arc::clone(&disks), ends));
     let health = tokio::spawn(health_watch::watch(Arc::clone(&disks)));
@@ -249,10 +253,7 @@ async fn serve(
     let is_ready = AtomicBool::new(false);
     let daemon =
         Arc::new(Daemon { disks: Arc::clone(&disks), started, upgrader, configuration, wait_for, is_ready, history });
-    let result = match begun {
-        Ok(()) => Box::pin(serve_api(&daemon, servers, metrics, reload, is_random_host, ending())).await,
-        Err(error) => Err(error.into()),
-    };
+    let result = Box::pin(serve_api(&daemon, servers, metrics, reload, is_random_host, ending())).await;
 
     // From now on paths and front-ends end by order, which is no trouble to report.
     health.abort();

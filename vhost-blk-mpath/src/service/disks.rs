@@ -127,15 +127,13 @@ impl Disks {
     /// Starts services at the start of the daemon. Each of their disks is opened when its namespace is known.
     ///
     /// Call this within the daemon's runtime.
-    pub(crate) fn begin(self: &Arc<Self>, all: Vec<StartingService>) -> Result<(), StartError> {
+    pub(crate) fn begin(self: &Arc<Self>, all: Vec<StartingService>) {
         for starting in &all {
             starting.reserve_namespaces(&self.common);
         }
         for starting in all {
-            let service = starting.start(&self.common)?;
-            self.keep(service);
+            self.keep(starting.start(&self.common));
         }
-        Ok(())
     }
 
     /// Adds a service that has started, and drives its disks.
@@ -264,11 +262,9 @@ impl Disks {
             StartingService::open(config, sockets)
         });
         let starting = starting.await.map_err(panicked)?;
-        let started = starting.and_then(|starting| {
-            starting.reserve_namespaces(&self.common);
-            starting.start(&self.common)
-        });
-        let service = started.map_err(not_started)?;
+        let starting = starting.map_err(not_started)?;
+        starting.reserve_namespaces(&self.common);
+        let service = starting.start(&self.common);
         let tried = async {
             // The answer shows the state of every path.
             service.all_tried().await;
@@ -383,7 +379,7 @@ impl Disks {
     async fn end(&self, service: Arc<Service>) -> Vec<Option<Duration>> {
         let mut ending = self.ending.subscribe();
         let hanging_up = Arc::clone(&service);
-        let mut hung_up = spawn_blocking(move || hanging_up.hang_up());
+        let mut hung_up = spawn_blocking(move || Service::hang_up(&[hanging_up]));
         let in_time = tokio::select! {
             hung_up = timeout(DRAIN_MAX.into(), &mut hung_up) => hung_up.is_ok(),
             _ = ending.wait_for(|ending| *ending) => false,
@@ -437,10 +433,12 @@ impl Disks {
         // Requests first, paths last. The end of an I/O thread is bounded. Paths are kept alive meanwhile, as
         // controllers may take seconds to write back their caches.
         let ended = spawn_blocking(move || {
-            for end in [Service::end_io, Service::hang_up, Service::close] {
-                for service in &ending {
-                    end(service);
-                }
+            for service in &ending {
+                service.end_io();
+            }
+            Service::hang_up(&ending);
+            for service in &ending {
+                service.close();
             }
         });
         // If it panicked, there is nothing more to do.

@@ -18,6 +18,7 @@ pub(crate) mod testing;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use monotonic::Instant;
 use mpath_api::types::{DiskHealth, Origin, PathCounts};
@@ -35,12 +36,16 @@ use crate::disk_files::fence_record::FenceRecords;
 use crate::path::fence;
 use crate::service::start_error::StartError;
 use crate::sockets::activation::{ActivationSockets, DaemonSocket, disk_identity};
-use crate::sockets::frontend::{FrontendThread, ServedDisk};
+use crate::sockets::frontend::FrontendServer;
 use crate::sockets::frontend_source::FrontendSource;
 use crate::sockets::location::SocketLocation;
+use crate::sockets::served_disk::ServedDisk;
 use crate::subsystem::Subsystem;
 use crate::subsystem::shared_context::SharedContext;
 use crate::transport::UNPROVEN_CONTROLLER;
+
+/// How long front-ends may take to leave that were hung up on. Their virtqueues have drained by then, or were given up.
+const HANG_UP_MAX: Duration = Duration::from_secs(20);
 
 /// A subsystem with its sockets, before its front-ends and paths connect.
 pub(crate) struct StartingService {
@@ -109,7 +114,7 @@ impl StartingService {
     /// ended.
     ///
     /// Call this within the daemon's runtime.
-    pub(crate) fn start(self, common: &SharedContext) -> Result<Arc<Service>, StartError> {
+    pub(crate) fn start(self, common: &SharedContext) -> Arc<Service> {
         let Self { config, sources, places, records, inherited_fence } = self;
         let (ends, ending) = watch::channel(false);
         let subsystem = Arc::new(Subsystem::new(config, common, records, inherited_fence.as_ref(), ending));
@@ -120,18 +125,9 @@ impl StartingService {
             }
         }
         subsystem.restore_shown();
-        let mut frontends = Vec::new();
-        for (disk, source) in subsystem.disks.iter().zip(sources) {
-            match FrontendThread::start(ServedDisk { subsystem: Arc::clone(&subsystem), id: disk.id }, source) {
-                Ok(frontend) => frontends.push(frontend),
-                Err(error) => {
-                    FrontendThread::shutdown(frontends);
-                    IoThreadHandle::end_all(subsystem.threads());
-                    subsystem.release_namespaces();
-                    return Err(error.into());
-                }
-            }
-        }
+        let served = |disk: &Disk| ServedDisk { subsystem: Arc::clone(&subsystem), id: disk.id };
+        let sources = subsystem.disks.iter().map(served).zip(sources);
+        let frontends = sources.map(|(disk, source)| FrontendServer::start(disk, source)).collect();
         for address in &subsystem.config.paths {
             let path = subsystem.start_path(address.clone(), Origin::Configured);
             path.expect("at most 64 paths, no two alike");
@@ -140,7 +136,7 @@ impl StartingService {
         let discovery = Discovery::start(&subsystem.config, &common.host, &common.events, subsystem.records.state(0));
         let status = discovery.as_ref().map(Discovery::status);
         let run = discovery.map(|discovery| tokio::spawn(discovery.run(Arc::clone(&subsystem), ends.subscribe())));
-        Ok(Arc::new(Service {
+        Arc::new(Service {
             subsystem,
             places,
             discovery: status,
@@ -148,7 +144,7 @@ impl StartingService {
             frontends: Mutex::new(frontends),
             in_doubt: AtomicBool::new(false),
             tasks: Mutex::new(run.into_iter().collect()),
-        }))
+        })
     }
 }
 
@@ -164,7 +160,7 @@ pub(crate) struct Service {
     pub(crate) discovery: Option<Arc<DiscoveryStatus>>,
     /// Set to true, this ends the tasks of paths and discovery.
     ends: watch::Sender<bool>,
-    frontends: Mutex<Vec<FrontendThread>>,
+    frontends: Mutex<Vec<FrontendServer>>,
     /// Its I/O threads have given up writes that may still be executed.
     in_doubt: AtomicBool,
     /// Tasks that end with the subsystem: discovery, and the opening of disks.
@@ -180,7 +176,7 @@ impl Service {
         self.subsystem.check_health(disk, undiscovered.as_ref(), outstanding, is_leaving)
     }
 
-    fn frontends(&self) -> MutexGuard<'_, Vec<FrontendThread>> {
+    fn frontends(&self) -> MutexGuard<'_, Vec<FrontendServer>> {
         self.frontends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -209,7 +205,7 @@ impl Service {
     /// Stops accepting front-ends. If one is connected, fails with the position of its disk and changes nothing,
     /// unless `even_if_connected`.
     pub(crate) fn stop_accepting(&self, even_if_connected: bool) -> Result<(), usize> {
-        FrontendThread::stop_accepting(&self.frontends(), even_if_connected)
+        FrontendServer::stop_accepting(&self.frontends(), even_if_connected)
     }
 
     /// Tells the I/O threads to end shortly, whatever is in flight.
@@ -218,12 +214,14 @@ impl Service {
         self.subsystem.threads().iter().for_each(IoThreadHandle::begin_shutdown);
     }
 
-    /// Hangs up on the front-ends and takes their virtqueues back. Blocks until these have drained or the I/O threads
-    /// end.
-    pub(crate) fn hang_up(&self) {
-        self.mark_cut();
-        let frontends = std::mem::take(&mut *self.frontends());
-        FrontendThread::shutdown(frontends);
+    /// Hangs up on the front-ends of these and takes their virtqueues back. Blocks until these have drained or the I/O
+    /// threads end, at most for 20 s.
+    pub(crate) fn hang_up(services: &[Arc<Self>]) {
+        let take = |service: &Arc<Self>| {
+            service.mark_cut();
+            std::mem::take(&mut *service.frontends())
+        };
+        FrontendServer::shutdown(services.iter().flat_map(take).collect(), HANG_UP_MAX);
     }
 
     /// Marks virtqueues that end from now on as not stopped by their front-ends.

@@ -1,108 +1,73 @@
-//! Decides: a front-end waits for a path (`wait_until_opened`).
-//! Decides: the I/O thread of a virtqueue is told to stop (`stop`).
+//! Decides: a front-end waits for a path (`opened`).
 //!
-//! The vhost-user side of one disk: its socket, and its virtqueues on their way to the I/O threads.
+//! The vhost-user socket of one disk, and its front-ends.
+//!
+//! A front-end is quiet nearly all the time. So a task waits for it, and a thread exists only while there is something to
+//! do: a front-end connects, sends or leaves. Its requests may take long, because its virtqueues drain, its memory is mapped
+//! (`fstat`, `fstatfs`, `mmap`), or it sends half a message. Then its own thread waits, and no other disk does.
+//!
+//! ```text
+//!          readable, or a fault in its memory
+//!   task ──────────────────────────────────────► thread, with the system calls of its work
+//!    ▲                                             │
+//!    └──── nothing has come for a second ◄─────────┘
+//! ```
 
+use std::convert::Infallible;
+use std::future::pending;
 use std::net::Shutdown;
-use std::os::fd::OwnedFd;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
-use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::ops::ControlFlow::{Break, Continue};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 use std::{io, iter};
 
 use mpath_api::types::EventKind;
 use mpath_api_server::socket::{ListeningSocket, accept, peer_pid};
-use mpath_config::PolicyChange;
-use mpath_core::{DiskId, FlowId};
-use reactor::{IoThreadHandle, StoppingQueue};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::io::retry_on_intr;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sandbox::{ThreadKind, restrict_thread};
-use tokio::sync::oneshot;
-use vhost_user_blk::{Queue, QueueRunner, ServeError, SetPolicyError, VirtioDisk, serve_connection};
+use tokio::io::Ready;
+use tokio::sync::{oneshot, watch};
+use tokio::time::sleep;
+use vhost_user_blk::{FrontEndConnection, ServeError};
 
-use crate::disk::Disk;
 use crate::disk::front_ends::WaitingFrontEnd;
 use crate::sockets::frontend_source::FrontendSource;
-use crate::subsystem::{PolicySetBy, Subsystem, vendor_window};
+use crate::sockets::readiness::becomes;
+use crate::sockets::served_disk::ServedDisk;
 
-/// How long to wait after accepting has failed, for example for lack of descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How long to wait after serving has failed, for example for lack of descriptors.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// How long a thread stays with a front-end that says nothing. QEMU sends tens of messages in a row.
+const QUIET: Duration = Duration::from_secs(1);
 
-/// A disk with a known namespace, as the vhost-user side uses it.
-pub(crate) struct ServedDisk {
-    pub(crate) subsystem: Arc<Subsystem>,
-    pub(crate) id: DiskId,
-}
-
-impl ServedDisk {
-    fn disk(&self) -> &Disk {
-        self.subsystem.disk(self.id)
-    }
-
-    fn frontend_disk(&self) -> &Arc<VirtioDisk> {
-        &self.disk().backing().expect("its namespace is known").frontend
-    }
-
-    /// The I/O thread of a virtqueue that runs.
-    fn thread(&self, flow: FlowId) -> &IoThreadHandle {
-        // No thread gives a virtqueue back that does not run.
-        let thread = self.subsystem.virtqueues().thread_of(flow).unwrap_or(0);
-        &self.subsystem.threads()[thread]
-    }
-}
-
-impl QueueRunner for ServedDisk {
-    fn start(&self, queue: Queue) -> Result<(), Queue> {
-        let flow = self.disk().flow(queue.index());
-        let thread = self.subsystem.virtqueues().start(self.id, queue.index(), flow);
-        let started = self.subsystem.threads()[thread].start_queue(&self.disk().queues, self.id, flow, queue);
-        started.map_err(|queue| {
-            self.subsystem.virtqueues().stopped(flow);
-            *queue
-        })
-    }
-
-    fn stop(&self, indices: &[u16]) -> Vec<Option<Queue>> {
-        let flows: Vec<_> = indices.iter().map(|&index| self.disk().flow(index)).collect();
-        let begin = |&flow: &FlowId| self.thread(flow).begin_stop(&self.disk().queues, flow);
-        let stopping: Vec<_> = flows.iter().map(begin).collect();
-        let stopped = stopping.into_iter().map(StoppingQueue::wait).collect();
-        for flow in flows {
-            self.subsystem.virtqueues().stopped(flow);
-        }
-        stopped
-    }
-
-    fn set_policy(&self, id: u16) -> Result<(), SetPolicyError> {
-        if self.id != DiskId(0) {
-            return Err(SetPolicyError::OwnedByOtherDisk);
-        }
-        let kind = vendor_window::policy(id).ok_or(SetPolicyError::Unknown(id))?;
-        let change = PolicyChange::new(kind, None, []).expect("there is no parameter to be wrong");
-        // The front-end is blocked until it gets an answer, so do not wait for the I/O threads.
-        self.subsystem.change(self.id, |live| live.policy.change(&change), PolicySetBy::FrontEnd);
-        Ok(())
-    }
-}
-
-/// The thread that serves the vhost-user socket of one disk. It serves one front-end at a time.
-pub(crate) struct FrontendThread {
-    thread: JoinHandle<()>,
+/// Serves the front-ends of one disk, one at a time.
+pub(crate) struct FrontendServer {
     shared: Arc<Shared>,
+    /// Disconnected when no front-end is served any more.
+    running: mpsc::Receiver<Infallible>,
 }
 
 struct Shared {
-    ending: AtomicBool,
+    disk: ServedDisk,
+    stage: watch::Sender<Stage>,
     /// The listening socket. `None` at the end, and with the connection of `--fd`.
     listening: Mutex<Option<Arc<ListeningSocket>>>,
     connections: Mutex<Connections>,
-    /// Ends a wait for the next front-end, and for the disk.
-    wake: OwnedFd,
-    /// Readable once front-ends are served.
-    opened: OwnedFd,
+    /// The connected front-end. The task holds the lock while it waits, a thread while it serves.
+    connected: tokio::sync::Mutex<Option<FrontEndConnection<'static>>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    /// Front-ends wait for the disk.
+    Closed,
+    Open,
+    /// No other front-end is served.
+    Ending,
 }
 
 #[derive(Default)]
@@ -115,41 +80,41 @@ struct Connections {
     waited: u64,
 }
 
-impl FrontendThread {
-    /// Starts the thread. A front-end that connects before the disk is [opened](Self::open) waits in the backlog.
+impl FrontendServer {
+    /// Begins to serve. A front-end that connects before the disk is [opened](Self::open) waits in the backlog.
     ///
     /// There it is neither refused nor answered, and another daemon may serve it on an activation socket. QEMU stands
     /// still while it waits for an answer, with its guest and monitor. But a QEMU that is refused does not start.
-    pub(crate) fn start(disk: ServedDisk, source: FrontendSource) -> io::Result<Self> {
-        let eventfd = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let (wake, opened) = (eventfd()?, eventfd()?);
-        let (listening, only) = match source {
-            FrontendSource::Listening(socket) => (Some(Arc::new(socket)), None),
-            FrontendSource::Connected(stream, left) => (None, Some((stream, left))),
+    ///
+    /// Call this within the daemon's runtime.
+    pub(crate) fn start(disk: ServedDisk, source: FrontendSource) -> Self {
+        let (listening, waiting, left) = match source {
+            FrontendSource::Listening(socket) => (Some(Arc::new(socket)), None, None),
+            FrontendSource::Connected(stream, left) => (None, Some((stream, 0)), Some(left)),
         };
-        let (ending, listening) = (AtomicBool::new(false), Mutex::new(listening));
-        let shared = Arc::new(Shared { ending, listening, connections: Mutex::default(), wake, opened });
-        let (restricted, is_restricted) = mpsc::sync_channel(1);
-        let thread = thread::Builder::new().name("vhost-user".into()).spawn({
+        let shared = Arc::new(Shared {
+            disk,
+            stage: watch::Sender::new(Stage::Closed),
+            listening: Mutex::new(listening),
+            connections: Mutex::new(Connections { waiting, ..Connections::default() }),
+            connected: tokio::sync::Mutex::default(),
+        });
+        let (runs, running) = mpsc::channel();
+        tokio::spawn({
             let shared = Arc::clone(&shared);
-            move || {
-                let result = restrict_thread(ThreadKind::FrontEnd);
-                let has_failed = result.is_err();
-                // `start` waits.
-                let _ = restricted.send(result);
-                if !has_failed {
-                    shared.run(&disk, only);
-                }
+            async move {
+                shared.run().await;
+                // Nobody listens when the daemon ends.
+                let _ = left.map(|left| left.send(()));
+                drop(runs);
             }
-        })?;
-        is_restricted.recv().map_err(io::Error::other)?.map_err(io::Error::other)?;
-        Ok(Self { thread, shared })
+        });
+        Self { shared, running }
     }
 
     /// Serves front-ends from now on. The disk's namespace must be known, and all checks done.
     pub(crate) fn open(&self) {
-        // The eventfd has room for one write.
-        let _ = rustix::io::write(&self.shared.opened, &1_u64.to_ne_bytes());
+        self.shared.stage.send_modify(|stage| *stage = Stage::Open.max(*stage));
     }
 
     /// The listening socket. `None` at the end, and with the connection of `--fd`.
@@ -160,7 +125,7 @@ impl FrontendThread {
     /// The front-end that waits until the connected one has left. Takes it from the backlog of the socket, which does not say which
     /// clients have gone.
     pub(crate) fn waiting(&self) -> Option<WaitingFrontEnd> {
-        // The thread serves the next front-end under this lock.
+        // The next front-end is served under this lock.
         let mut connections = self.shared.connections();
         let is_draining = has_hung_up(connections.served.as_ref()?);
         if self.shared.is_ending() {
@@ -178,35 +143,33 @@ impl FrontendThread {
         Some(WaitingFrontEnd { number: *number, pid: peer_pid(stream), is_draining })
     }
 
-    /// Stops all these threads from serving new front-ends. If one is connected, fails with the thread's index and
-    /// changes nothing, unless `even_if_connected`.
-    pub(crate) fn stop_accepting(threads: &[Self], even_if_connected: bool) -> Result<(), usize> {
+    /// Serves no new front-ends on any of these. If one is connected, fails with its index and changes nothing, unless
+    /// `even_if_connected`.
+    pub(crate) fn stop_accepting(servers: &[Self], even_if_connected: bool) -> Result<(), usize> {
         // These locks say who is connected, and a new connection takes one of them first.
-        let connections: Vec<_> = threads.iter().map(|thread| thread.shared.connections()).collect();
+        let connections: Vec<_> = servers.iter().map(|server| server.shared.connections()).collect();
         if let Some(connected) = connections.iter().position(|of| of.served.is_some())
             && !even_if_connected
         {
             return Err(connected);
         }
-        for thread in threads {
-            thread.shared.ending.store(true, Ordering::SeqCst);
+        for server in servers {
+            server.shared.stage.send_replace(Stage::Ending);
         }
         Ok(())
     }
 
-    /// Hangs up on all these front-ends at once, takes the virtqueues back and ends the threads. The I/O threads must
-    /// still run.
+    /// Hangs up on all these front-ends at once, and takes the virtqueues back. The I/O threads must still run. Blocks
+    /// until then, at most for `within`: a front-end whose memory cannot be mapped may hold up its thread for ever.
     ///
     /// Listening sockets that the daemon created are closed first. A front-end reconnects at once when it is hung up on. In the backlog of a
     /// socket about to close it would wait for as long as the virtqueues drain, and QEMU would stand still with its
     /// guest and monitor. In an upgrade it does wait: the new process has the socket too, and serves it afterwards. A front-end that
     /// was [waiting](Self::waiting) for another one is hung up on in any case.
-    pub(crate) fn shutdown(threads: Vec<Self>) {
-        for Self { shared, .. } in &threads {
-            shared.ending.store(true, Ordering::SeqCst);
+    pub(crate) fn shutdown(servers: Vec<Self>, within: Duration) {
+        for Self { shared, .. } in &servers {
+            shared.stage.send_replace(Stage::Ending);
             drop(shared.listening().take());
-            // The eventfd has room for one write.
-            let _ = rustix::io::write(&shared.wake, &1_u64.to_ne_bytes());
             let mut connections = shared.connections();
             connections.waiting = None;
             if let Some(connection) = &connections.served {
@@ -214,105 +177,143 @@ impl FrontendThread {
                 let _ = connection.shutdown(Shutdown::Both);
             }
         }
-        for Self { thread, .. } in threads {
-            if thread.join().is_err() {
-                tracing::error!("a vhost-user thread has panicked");
+        let deadline = Instant::now() + within;
+        for Self { shared, running } in servers {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if running.recv_timeout(left) == Err(RecvTimeoutError::Timeout) {
+                let disk = shared.disk.disk().name();
+                tracing::error!(disk, "the thread of a front-end does not end; its virtqueues are given up");
             }
         }
     }
 }
 
 impl Shared {
-    fn run(&self, disk: &ServedDisk, only: Option<(UnixStream, oneshot::Sender<()>)>) {
-        match only {
-            None => {
-                if self.wait_until_opened(disk, None) {
-                    self.accept(disk);
-                }
-            }
-            Some((stream, left)) => {
-                if self.wait_until_opened(disk, Some(&stream)) {
-                    self.serve(disk, stream);
-                }
-                // Nobody listens when the daemon ends.
-                let _ = left.send(());
-            }
-        }
-    }
-
     fn connections(&self) -> MutexGuard<'_, Connections> {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is_ending(&self) -> bool {
-        self.ending.load(Ordering::SeqCst)
+        *self.stage.borrow() == Stage::Ending
     }
 
     fn listening(&self) -> MutexGuard<'_, Option<Arc<ListeningSocket>>> {
         self.listening.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the disk is opened. Returns `false` at the end, or if the only front-end leaves before.
-    fn wait_until_opened(&self, disk: &ServedDisk, only: Option<&UnixStream>) -> bool {
-        let mut events = vec![PollFd::new(&self.opened, PollFlags::IN), PollFd::new(&self.wake, PollFlags::IN)];
-        events.extend(only.map(|stream| PollFd::new(stream, PollFlags::RDHUP)));
-        match retry_on_intr(|| poll(&mut events, None)) {
-            Ok(_) => !events[0].revents().is_empty(),
-            Err(error) => {
-                tracing::error!(disk = disk.disk().name(), %error, "cannot wait for front-ends; none is served");
-                false
-            }
+    async fn run(self: &Arc<Self>) {
+        if !self.opened().await {
+            return;
         }
-    }
-
-    fn accept(&self, disk: &ServedDisk) {
         loop {
-            let waited = self.connections().waiting.take();
-            if let Some((stream, _)) = waited.filter(|_| !self.is_ending()) {
-                self.serve(disk, stream);
-                continue;
-            }
-            // This thread can remove no files. So `shutdown` drops the socket, and this handle is not held while a
-            // front-end is served.
-            let Some(listener) = self.listening().as_ref().map(|socket| socket.listener()) else { return };
-            let accepted = listener.and_then(|listener| {
-                self.wait(&listener)?;
-                accept(&listener)
-            });
-            match accepted {
-                Ok(_) if self.is_ending() => return,
-                Ok(Some(stream)) => self.serve(disk, stream),
-                // Another process on the same socket was quicker, or the front-end has gone.
-                Ok(None) => {}
-                Err(error) => {
-                    tracing::warn!(disk = disk.disk().name(), %error, "cannot accept a front-end on the vhost-user socket; trying again");
-                    thread::sleep(ACCEPT_PAUSE);
-                }
-            }
-        }
-    }
-
-    /// Waits for a front-end or for the end. Another process may use the socket too, so it cannot be shut down to end
-    /// the wait.
-    fn wait(&self, socket: &UnixListener) -> io::Result<()> {
-        let mut events = [PollFd::new(socket, PollFlags::IN), PollFd::new(&self.wake, PollFlags::IN)];
-        Ok(retry_on_intr(|| poll(&mut events, None)).map(drop)?)
-    }
-
-    fn serve(&self, served: &ServedDisk, stream: UnixStream) {
-        let disk = served.disk();
-        let hang_up = match stream.try_clone() {
-            Ok(hang_up) => hang_up,
-            Err(error) => {
-                tracing::warn!(disk = disk.name(), %error, "cannot serve a front-end: duplicating its connection failed");
+            let waited = self.wait().await;
+            if matches!(waited, Ok(false)) {
                 return;
             }
+            let error = match (waited, self.work_on_thread().await) {
+                (_, Ok(false)) => return,
+                (Ok(_), Ok(true)) => continue,
+                // A thread has looked meanwhile, and will again.
+                (Err(error), _) | (_, Err(error)) => error,
+            };
+            let disk = self.disk.disk().name();
+            tracing::warn!(disk, %error, "cannot serve front-ends on the vhost-user socket; trying again");
+            sleep(RETRY_PAUSE).await;
+        }
+    }
+
+    /// Waits until the disk is opened. Returns `false` at the end, or if the only front-end leaves before.
+    async fn opened(&self) -> bool {
+        let only = self.connections().waiting.as_ref().and_then(|(stream, _)| stream.try_clone().ok());
+        let only_leaves = async {
+            match &only {
+                Some(stream) if becomes(stream.as_fd(), Ready::is_read_closed).await.is_ok() => {}
+                // One that cannot be watched is found to have left when it is served.
+                _ => pending().await,
+            }
         };
+        let mut stage = self.stage.subscribe();
+        tokio::select! {
+            stage = stage.wait_for(|stage| *stage > Stage::Closed) => stage.is_ok_and(|stage| *stage == Stage::Open),
+            () = only_leaves => false,
+        }
+    }
+
+    /// Waits until a thread has something to do, perhaps for nothing. Returns `false` at the end, if no front-end is
+    /// connected.
+    async fn wait(&self) -> io::Result<bool> {
+        if let Some(connection) = &*self.connected.lock().await {
+            let [socket, alarm] = connection.wakers();
+            return tokio::select! {
+                readable = becomes(socket, Ready::is_readable) => readable,
+                readable = becomes(alarm, Ready::is_readable) => readable,
+            }
+            .map(|()| true);
+        }
+        // `shutdown` drops the socket, so only this handle is held.
+        let listener = self.listening().as_ref().map(|socket| socket.listener());
+        let Some(listener) = listener.transpose()? else { return Ok(!self.is_ending()) };
+        let mut stage = self.stage.subscribe();
+        tokio::select! {
+            readable = becomes(listener.as_fd(), Ready::is_readable) => readable.map(|()| true),
+            _ = stage.wait_for(|stage| *stage == Stage::Ending) => Ok(false),
+        }
+    }
+
+    /// [Works](Self::work) on a thread of its own.
+    async fn work_on_thread(self: &Arc<Self>) -> io::Result<bool> {
+        let (report, goes_on) = oneshot::channel();
+        let shared = Arc::clone(self);
+        thread::Builder::new().name("vhost-user".into()).spawn(move || {
+            let worked = restrict_thread(ThreadKind::FrontEnd).map_err(io::Error::other).and_then(|()| shared.work());
+            // The files of a removed disk are closed by the task, which may do so.
+            drop(shared);
+            // The task waits, except at the end of its runtime.
+            let _ = report.send(worked);
+        })?;
+        goes_on.await.map_err(io::Error::other)?
+    }
+
+    /// Serves the connected front-end and then the next ones, until there is nothing to do. Returns `false` if no other can
+    /// come.
+    fn work(&self) -> io::Result<bool> {
+        let mut connected = self.connected.blocking_lock();
+        loop {
+            if let Some(connection) = connected.take() {
+                match connection.serve(QUIET) {
+                    Continue(quiet) => {
+                        *connected = Some(quiet);
+                        return Ok(true);
+                    }
+                    Break(end) => self.left(end),
+                }
+            }
+            let waited = self.connections().waiting.take();
+            if self.is_ending() {
+                return Ok(false);
+            }
+            let next = if let Some((stream, _)) = waited {
+                Some(stream)
+            } else {
+                let listener = self.listening().as_ref().map(|socket| socket.listener());
+                let Some(listener) = listener.transpose()? else { return Ok(false) };
+                accept(&listener)?
+            };
+            // Else another process on the same socket was quicker, or the front-end has gone.
+            let Some(stream) = next else { return Ok(true) };
+            *connected = self.begin(stream)?;
+        }
+    }
+
+    /// Begins to serve a front-end. Returns `None` at the end, and if it is lost at once.
+    fn begin(&self, stream: UnixStream) -> io::Result<Option<FrontEndConnection<'static>>> {
+        let disk = self.disk.disk();
+        let hang_up = stream.try_clone()?;
         {
             let mut connections = self.connections();
             // A `stop_accepting` before this line did not see this connection. One after it does.
             if self.is_ending() {
-                return;
+                return Ok(None);
             }
             connections.served = Some(hang_up);
         }
@@ -323,9 +324,15 @@ impl Shared {
         // Writes of an earlier daemon or front-end may still be executed and must not overwrite this one's. Requests
         // wait in the meantime, but messages are answered: QEMU and its guest stand still while QEMU waits for an
         // answer.
-        let threads = served.subsystem.threads().len();
-        served.subsystem.change_disk(disk.id, |disk| disk.hold.front_end_connected(threads));
-        let end = serve_connection(stream, served.frontend_disk(), served);
+        let threads = self.disk.subsystem.threads().len();
+        self.disk.subsystem.change_disk(disk.id, |disk| disk.hold.front_end_connected(threads));
+        let connection = FrontEndConnection::new(stream, self.disk.frontend_disk(), Box::new(self.disk.clone()));
+        Ok(connection.map_err(|error| self.left(Err(error))).ok())
+    }
+
+    /// The front-end has left, or was lost.
+    fn left(&self, end: Result<(), ServeError>) {
+        let disk = self.disk.disk();
         self.connections().served = None;
         if let Err(error @ (ServeError::UnknownMessage(_) | ServeError::Message { .. })) = &end {
             tracing::warn!(disk = disk.name(), %error, "hung up on the front-end");
@@ -348,31 +355,30 @@ fn has_hung_up(connection: &UnixStream) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use mpath_api::types::Origin;
-    use tokio::sync::watch;
+    use mpath_core::DiskId;
+    use patience::eventually;
+    use reactor::IoThreadHandle;
+    use vhost::VhostBackend;
+    use vhost::vhost_user::Frontend;
 
     use super::*;
     use crate::disk::geometry;
     use crate::disk_files::fence_record::FenceRecords;
+    use crate::subsystem::Subsystem;
     use crate::subsystem::shared_context::SharedContext;
 
     /// Blocks the I/O threads so that the disk cannot settle.
     #[test]
     fn many_front_ends_during_writes_in_doubt_cause_one_suspension() {
-        let place = tempfile::tempdir().unwrap();
-        let (records, _) = FenceRecords::open([place.path().join("socket").as_path()].into_iter()).unwrap();
-        let common = SharedContext::of_test(2);
-        let (_shutdown, ends) = watch::channel(false);
-        let subsystem = Arc::new(Subsystem::new(geometry::tests::config(), &common, records, None, ends));
-        subsystem.state().insert("tcp://127.0.0.1:1".parse().unwrap(), Origin::Operator);
-        assert!(subsystem.admit(&geometry::tests::controller())[0].is_ok());
-        let served = ServedDisk { subsystem: Arc::clone(&subsystem), id: DiskId(0) };
-        let eventfd = || eventfd(0, EventfdFlags::CLOEXEC).unwrap();
-        let (wake, opened) = (eventfd(), eventfd());
-        let (ending, listening) = (AtomicBool::new(false), Mutex::default());
-        let shared = Shared { ending, listening, connections: Mutex::default(), wake, opened };
+        let subsystem = subsystem();
+        let shared = Shared {
+            disk: ServedDisk { subsystem: Arc::clone(&subsystem), id: DiskId(0) },
+            stage: watch::Sender::new(Stage::Open),
+            listening: Mutex::default(),
+            connections: Mutex::default(),
+            connected: tokio::sync::Mutex::default(),
+        };
         // Each I/O thread that has not settled has one.
         let references = || Arc::strong_count(&subsystem);
         let before = references();
@@ -388,16 +394,60 @@ mod tests {
             for _ in 0..1000 {
                 let (ours, theirs) = UnixStream::pair().unwrap();
                 drop(theirs);
-                shared.serve(&served, ours);
+                shared.connections().waiting = Some((ours, 0));
+                assert!(!shared.work().unwrap(), "no other can come");
                 assert_eq!(references(), before + 2);
             }
             drop(held_up);
-            let start = Instant::now();
-            while references() > before {
-                assert!(start.elapsed() < Duration::from_secs(20), "the disk goes on");
-                thread::yield_now();
-            }
+            eventually("the disk goes on", || references() == before);
         }
+        end_threads(&subsystem);
+    }
+
+    /// A lock stands for memory that cannot be mapped, and whatever else may take for ever.
+    #[tokio::test]
+    async fn a_front_end_that_hangs_holds_up_neither_another_nor_the_end() {
+        let subsystems = [(); 2].map(|()| subsystem());
+        let (servers, front_ends): (Vec<_>, Vec<_>) = subsystems.iter().map(server).unzip();
+        let front_ends = tokio::task::spawn_blocking(move || {
+            let hangs = subsystems[0].disks[0].driver();
+            servers.iter().for_each(FrontendServer::open);
+            let [hanging, other] = <[Frontend; 2]>::try_from(front_ends).ok().unwrap();
+            let asks = thread::spawn(move || hanging.get_features().is_err());
+            assert!(other.get_features().is_ok());
+            eventually("its thread hangs", || servers[0].shared.connections().served.is_some());
+            FrontendServer::shutdown(servers, Duration::from_millis(10));
+            assert!(asks.join().unwrap(), "it is hung up on");
+            assert!(Arc::strong_count(&subsystems[0]) > 1, "it hangs");
+            drop(hangs);
+            for subsystem in &subsystems {
+                eventually("nothing is left", || Arc::strong_count(subsystem) == 1);
+                end_threads(subsystem);
+            }
+        });
+        front_ends.await.unwrap();
+    }
+
+    fn subsystem() -> Arc<Subsystem> {
+        let place = tempfile::tempdir().unwrap();
+        let (records, _) = FenceRecords::open([place.path().join("socket").as_path()].into_iter()).unwrap();
+        let (_shutdown, ends) = watch::channel(false);
+        let config = geometry::tests::config();
+        let subsystem = Arc::new(Subsystem::new(config, &SharedContext::of_test(2), records, None, ends));
+        subsystem.state().insert("tcp://127.0.0.1:1".parse().unwrap(), Origin::Operator);
+        assert!(subsystem.admit(&geometry::tests::controller())[0].is_ok());
+        subsystem
+    }
+
+    /// A server, and its only front-end.
+    fn server(subsystem: &Arc<Subsystem>) -> (FrontendServer, Frontend) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let disk = ServedDisk { subsystem: Arc::clone(subsystem), id: DiskId(0) };
+        let server = FrontendServer::start(disk, FrontendSource::Connected(ours, oneshot::channel().0));
+        (server, Frontend::from_stream(theirs, 1))
+    }
+
+    fn end_threads(subsystem: &Subsystem) {
         for thread in subsystem.threads() {
             thread.begin_shutdown();
             thread.join();

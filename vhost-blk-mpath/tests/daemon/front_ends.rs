@@ -1,16 +1,24 @@
 //! Front-ends that connect and leave.
 
+use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use mpath_api::types::{Condition, EventKind, PathSelector};
+use mpath_config::DiskConfig;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::Signal;
 use vhost::VhostBackend;
 use vhost::vhost_user::Frontend;
 use virtio_guest::features::{LOG_ALL, PROTOCOL_FEATURES};
 use vublk_bench::request::{Kind, Request, Status};
 
+use crate::disk_isolation::start;
 use crate::guest::Guest;
-use crate::support::{Daemon, Disk, Link, PATIENCE, Target, Verification, VerificationSetup, eventually, inject};
+use crate::support::{
+    Daemon, Disk, Link, PATIENCE, Target, Verification, VerificationSetup, disk, eventually, inject, sharer, socket_of,
+    target_of,
+};
 
 const SLOTS: u16 = 16;
 /// The shortest time for which writes are held that a front-end leaves on silent paths. It is twice the keep-alive timeout of
@@ -244,4 +252,85 @@ fn virtqueues_that_wait_for_a_dirty_log_are_reported_once() {
         guest.set_features(PROTOCOL_FEATURES);
     }
     assert_eq!(warnings(), 2);
+}
+
+/// A front-end keeps its thread as long as the daemon waits for it.
+#[test]
+fn a_front_end_that_stalls_holds_up_neither_another_nor_the_end() {
+    let target = target_of(2, 1, 8 << 20);
+    let daemon = start(|place| vec![disk(place, &target, 0), disk(place, &target, 1)]);
+    let [stalling, other] = [0, 1].map(|number| socket_of(&daemon.place, number));
+    let is_connected = || daemon.status().disks[0].connected;
+    let ask = [GET_FEATURES, 1, 0].map(u32::to_ne_bytes).concat();
+    for reads_answers in [true, false] {
+        let mut front_end = UnixStream::connect(&stalling).unwrap();
+        if reads_answers {
+            front_end.write_all(&ask[..5]).unwrap();
+        } else {
+            front_end.set_nonblocking(true).unwrap();
+            // Until both directions are full.
+            while daemon_reads(&front_end) {
+                let _ = front_end.write(&ask);
+            }
+        }
+        for byte in 1..3 {
+            let mut disk = Disk::connect(&other);
+            assert_eq!((disk.write(0, byte), disk.read(0)), (Status::Ok, byte));
+            drop(disk);
+            eventually("it has left", || !daemon.status().disks[1].connected);
+        }
+        assert!(is_connected());
+        assert_eq!(daemon.threads_named("vhost-user"), 1);
+        drop(front_end);
+        eventually("it has left", || !is_connected());
+        assert_eq!(Disk::connect(&stalling).write(0, 1), Status::Ok);
+        eventually("the next one has left", || !is_connected());
+    }
+    let mut front_end = UnixStream::connect(&stalling).unwrap();
+    front_end.write_all(&ask[..5]).unwrap();
+    eventually("it is served", is_connected);
+    assert!(daemon.end(Signal::TERM).0.status.success());
+}
+
+/// The number of the message.
+const GET_FEATURES: u32 = 1;
+
+/// Whether there is room for a message, or the daemon makes room by and by.
+fn daemon_reads(front_end: &UnixStream) -> bool {
+    let mut fds = [PollFd::new(front_end, PollFlags::OUT)];
+    poll(&mut fds, Some(&Timespec { tv_sec: 1, tv_nsec: 0 })).unwrap() > 0
+}
+
+#[test]
+fn front_ends_that_are_quiet_need_no_thread() {
+    const DISKS: usize = 64;
+    let target = target_of(DISKS, 1, 1 << 20);
+    let daemon = start(|place| {
+        let share_paths_with = (1..DISKS).map(|number| sharer(place, number)).collect();
+        vec![DiskConfig { share_paths_with, queues: "4".parse().unwrap(), ..disk(place, &target, 0) }]
+    });
+    let mut guest = Guest::connect(&socket_of(&daemon.place, 0), PROTOCOL_FEATURES);
+    guest.share_memory();
+    let ring = guest.start(0);
+    let mut disks: Vec<_> = (1..DISKS).map(|number| Disk::connect(&socket_of(&daemon.place, number))).collect();
+    for disk in &mut disks {
+        assert_eq!(disk.write(0, 1), Status::Ok);
+    }
+    let connected = || daemon.status().disks.iter().filter(|disk| disk.connected).count();
+    let are_quiet = || daemon.threads_named("vhost-user") == 0;
+    assert_eq!(connected(), DISKS);
+    eventually("all are quiet", are_quiet);
+    eventually("helpers of the start have ended", || daemon.threads_named("") - daemon.threads_named("io") <= 10);
+    // Messages, faults and hang-ups are still seen.
+    assert_ne!(guest.frontend.get_features().unwrap() & PROTOCOL_FEATURES, 0);
+    eventually("it is quiet again", are_quiet);
+    guest.cut_off(0);
+    ring.kick.write(1).unwrap();
+    eventually("the fault is seen", || connected() == DISKS - 1);
+    assert!(daemon.log().contains("front-end lost: guest memory"), "{}", daemon.log());
+    disks.truncate(1);
+    eventually("the hang-ups are seen", || connected() == 1);
+    assert_eq!((disks[0].write(0, 2), disks[0].read(0)), (Status::Ok, 2));
+    eventually("the last one is quiet", are_quiet);
+    assert!(daemon.end(Signal::TERM).0.status.success());
 }

@@ -1,8 +1,10 @@
 //! Which threads of a daemon have given up system calls.
 
 use std::fs;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
 
-use crate::support::{Daemon, target_of};
+use crate::support::{Daemon, eventually, target_of};
 
 /// The threads of the daemon that have a filter of system calls, and those that have none, by name.
 fn threads(daemon: &Daemon) -> (Vec<String>, Vec<String>) {
@@ -25,6 +27,10 @@ fn threads(daemon: &Daemon) -> (Vec<String>, Vec<String>) {
 fn threads_that_serve_guests_have_given_up_system_calls() {
     let target = target_of(1, 1, 8 << 20);
     let daemon = Daemon::start(&target.addrs(), "--io-threads 2");
+    let mut front_end = UnixStream::connect(daemon.socket()).unwrap();
+    // The thread waits for the rest of the message.
+    front_end.write_all(&[0; 1]).unwrap();
+    eventually("the front-end has its thread", || threads(&daemon).0.len() == 3);
     let (mut restricted, others) = threads(&daemon);
     restricted.sort();
     assert_eq!(restricted, ["io0", "io1", "vhost-user"]);

@@ -62,7 +62,7 @@ pub(crate) enum RequestFailure {
 
 pub(crate) struct Connection<'a> {
     disk: Arc<VirtioDisk>,
-    runner: &'a dyn QueueRunner,
+    runner: Box<dyn QueueRunner + 'a>,
     /// The socket, for hanging up.
     socket: UnixStream,
     memory: GuestMemory,
@@ -87,7 +87,7 @@ pub(crate) struct Connection<'a> {
 impl<'a> Connection<'a> {
     pub(crate) fn new(
         disk: Arc<VirtioDisk>,
-        runner: &'a dyn QueueRunner,
+        runner: Box<dyn QueueRunner + 'a>,
         socket: UnixStream,
         alarm: Arc<Alarm>,
     ) -> Self {

@@ -1,14 +1,15 @@
 //! The device side of vhost-user-blk: a virtio disk for a front-end such as QEMU, without the storage behind it.
 //!
-//! [`serve_connection`] speaks vhost-user on one socket. Once the front-end has set up a virtqueue, it goes to a
-//! [`QueueRunner`]: the caller's I/O threads. A [`Queue`] moves there by value. It yields checked block [`Request`]s
-//! and takes their completions. This needs no lock and, in steady state, no allocation. When the front-end stops the
-//! queue or hangs up, the runner gives the queue back drained.
+//! [`FrontEndConnection`] speaks vhost-user on one socket while there is something to read, and [`serve_connection`]
+//! until the front-end leaves. Once the front-end has set up a virtqueue, it goes to a [`QueueRunner`]: the caller's I/O
+//! threads. A [`Queue`] moves there by value. It yields checked block [`Request`]s and takes their completions. This
+//! needs no lock and, in steady state, no allocation. When the front-end stops the queue or hangs up, the runner gives
+//! the queue back drained.
 //!
 //! ```text
-//!  front-end socket ──► serve_connection ── start(Queue) ──► I/O thread: pop, complete, publish
-//!   (control thread)         │           ◄── stop(index) ──      │ kick, call eventfds
-//!                      VirtioDisk, memory map              rings and buffers in guest memory
+//!  front-end socket ──► FrontEndConnection ── start(Queue) ──► I/O thread: pop, complete, publish
+//!                            │             ◄── stop(index) ──      │ kick, call eventfds
+//!                      VirtioDisk, memory map                rings and buffers in guest memory
 //! ```
 //!
 //! A broken driver ends in an error for its queue, a broken front-end in an error for its connection. The module
@@ -49,5 +50,5 @@ pub use memory_faults::any_fault as any_memory_fault;
 pub use queue_runner::QueueRunner;
 pub use request::{BlkStatus, Op};
 pub use ring::{ChainDefect, Queue, QueueError, RefusedRequests, Request, RingError};
-pub use server::serve_connection;
+pub use server::{FrontEndConnection, serve_connection};
 pub use vendor_window::{SetPolicyError, VendorWindow};

@@ -7,6 +7,7 @@ use std::io::{self, IoSliceMut, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fs::{OFlags, Timespec, fcntl_getfl, fcntl_setfl, fstatfs};
@@ -89,15 +90,34 @@ impl Alarm {
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
-    /// Waits until the connection is readable or the alarm rings, and resets the alarm. Returns whether the connection
-    /// is readable.
-    pub(crate) fn wait_or_input(&self, connection: &UnixStream) -> io::Result<bool> {
+    /// Waits until the connection is readable or the alarm rings, at most for `quiet`, and resets the alarm.
+    pub(crate) fn wait_or_input(&self, connection: &UnixStream, quiet: Duration) -> io::Result<Wake> {
         let mut fds = [PollFd::new(connection, PollFlags::IN), PollFd::new(&self.0, PollFlags::IN)];
-        retry_on_intr(|| poll(&mut fds, None))?;
+        let quiet = Timespec::try_from(quiet).ok();
+        if retry_on_intr(|| poll(&mut fds, quiet.as_ref()))? == 0 {
+            return Ok(Wake::Quiet);
+        }
         // The counter is empty if the alarm did not ring.
         let _ = rustix::io::read(&self.0, &mut [0; size_of::<u64>()]);
-        Ok(!fds[0].revents().is_empty())
+        Ok(if fds[0].revents().is_empty() { Wake::Alarm } else { Wake::Input })
     }
+}
+
+impl AsFd for Alarm {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// What ended a wait for a front-end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wake {
+    /// The connection is readable.
+    Input,
+    /// The alarm has rung.
+    Alarm,
+    /// Nothing has happened.
+    Quiet,
 }
 
 /// Whether a file is an eventfd. Other files could make an I/O thread wait that polls them: FUSE asks its server, and so does an epoll

@@ -28,3 +28,17 @@ pub trait QueueRunner: Send + Sync {
         Err(SetPolicyError::Unknown(id))
     }
 }
+
+impl<T: QueueRunner + ?Sized> QueueRunner for &T {
+    fn start(&self, queue: Queue) -> Result<(), Queue> {
+        (**self).start(queue)
+    }
+
+    fn stop(&self, indices: &[u16]) -> Vec<Option<Queue>> {
+        (**self).stop(indices)
+    }
+
+    fn set_policy(&self, id: u16) -> Result<(), SetPolicyError> {
+        (**self).set_policy(id)
+    }
+}

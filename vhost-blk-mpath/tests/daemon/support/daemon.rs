@@ -1,8 +1,7 @@
 //! Test helpers: the daemon as a child process.
 
 use std::fmt::Write;
-use std::fs::{self, DirEntry};
-use std::io;
+use std::fs;
 use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
@@ -247,10 +246,18 @@ impl Daemon {
 
     /// Without the threads that tokio keeps for a while, for the next blocking call.
     fn threads(&self) -> usize {
+        self.names_of_threads().filter(|name| !name.starts_with("tokio")).count()
+    }
+
+    /// The number of threads whose names begin with this.
+    pub(crate) fn threads_named(&self, beginning: &str) -> usize {
+        self.names_of_threads().filter(|name| name.starts_with(beginning)).count()
+    }
+
+    fn names_of_threads(&self) -> impl Iterator<Item = String> {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.process.pid())).unwrap();
         // A thread that has ended meanwhile has no name.
-        let name = |task: io::Result<DirEntry>| fs::read_to_string(task.ok()?.path().join("comm")).ok();
-        tasks.filter_map(name).filter(|name| !name.starts_with("tokio")).count()
+        tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok())
     }
 
     /// Open file descriptors and threads, after the connections of earlier API calls are closed.

@@ -3,11 +3,13 @@
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vhost::VhostBackend;
 use vhost::vhost_user::Error::{Disconnected, PartialMessage, SocketBroken};
 use vhost::vhost_user::VhostUserFrontend;
-use vhost_user_blk::{BlkStatus, Queue, QueueRunner, ServeError, VirtioDisk, serve_connection};
+use vhost_user_blk::{BlkStatus, FrontEndConnection, Queue, QueueRunner, ServeError, VirtioDisk, serve_connection};
 use virtio_guest::features::{FLUSH, LOG_ALL, PROTOCOL_FEATURES};
 
 use crate::geometry;
@@ -142,4 +144,33 @@ fn completions_left_unpublished_are_published_when_a_queue_stops() {
         assert_eq!((ring.reap(), ring.status(0)), (vec![0], 1));
     });
     outcome.unwrap();
+}
+
+/// Its thread has something else to do, and another one goes on.
+#[test]
+fn a_quiet_connection_is_given_back_with_its_virtqueues() {
+    let holder = QueueHolder { accepts: true, gives_back: true, ..QueueHolder::default() };
+    let disk = Arc::new(VirtioDisk::new(geometry()).unwrap());
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let connection = FrontEndConnection::new(ours, &disk, Box::new(&holder)).unwrap();
+    let front_end = thread::spawn(|| {
+        let mut guest = Guest::over(theirs, PROTOCOL_FEATURES | FLUSH);
+        guest.share_memory();
+        (guest.start(0), guest)
+    });
+    let mut connection = connection;
+    while !front_end.is_finished() {
+        connection = connection.serve(Duration::ZERO).continue_value().unwrap();
+    }
+    let (_ring, guest) = front_end.join().unwrap();
+    assert_eq!(holder.queues.lock().unwrap().len(), 1);
+    let is_readable = |connection: &FrontEndConnection<'_>| {
+        let mut fds = connection.wakers().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        poll(&mut fds, Some(&Timespec::default())).unwrap() > 0
+    };
+    assert!(!is_readable(&connection));
+    drop(guest);
+    assert!(is_readable(&connection));
+    connection.serve(Duration::ZERO).break_value().expect("it has left").unwrap();
+    assert!(holder.queues.lock().unwrap().is_empty());
 }
