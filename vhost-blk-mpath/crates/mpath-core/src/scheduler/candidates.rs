@@ -84,7 +84,7 @@ impl Scheduler {
             if of.has_turns()
                 && let Some(flow) = of.turns.next(&self.settings, now, last.take())
             {
-                return Some(Place { flow: FlowId(flow.member()), is_exception: false, ends_disk: false });
+                return Some(Place { flow: FlowId(flow), is_exception: false, ends_disk: false });
             }
             disk = self.next_disk(now, Some(disk))?;
         }
@@ -99,6 +99,6 @@ impl Scheduler {
         }
         let member = |disk: DiskId| &self.disks[disk.index()].member;
         let after = after.filter(|disk| member(*disk).waits()).map(|disk| member(disk).place(disk.0));
-        self.turns.next(&self.settings, now, after).map(|place| DiskId(place.member()))
+        self.turns.next(&self.settings, now, after).map(DiskId)
     }
 }
