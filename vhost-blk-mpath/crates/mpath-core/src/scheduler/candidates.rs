@@ -26,7 +26,11 @@ impl Place {
 
 impl Scheduler {
     /// The first request of the next flow, or of the flow after `after`, and its position.
+    #[inline]
     pub(crate) fn candidate(&mut self, now: Instant, after: Option<Place>) -> Option<(Place, Tag)> {
+        if self.len == 0 && self.exempt == 0 {
+            return None;
+        }
         if after.is_none() && self.exempt > 0 {
             // Exceptions come first, so the paused disks must be known.
             self.check_limits(now);
