@@ -30,8 +30,12 @@ const SIZES: usize = 4;
 /// The size class, as an index.
 #[inline]
 pub(crate) fn size(bytes: u32) -> usize {
-    let above = |limit: u32| usize::from(bytes > limit);
-    above(16 << 10) + above(128 << 10) + above(1 << 20)
+    match bytes {
+        ..=0x4000 => 0,
+        ..=0x2_0000 => 1,
+        ..=0x10_0000 => 2,
+        _ => 3,
+    }
 }
 
 /// The properties of a read that its deadline depends on.

@@ -88,11 +88,16 @@ impl TimeCounts {
 /// Times since the start: quantiles, and exact counts in fixed buckets.
 #[derive(Clone)]
 pub struct Times {
-    digits: u8,
-    /// The counts of a [`Histogram`] of these digits, by its own index. To count here is cheaper.
+    /// An octave has two to the power of this buckets: 128 keep two digits of any time, and 16 keep one.
+    octave_bits: u32,
+    /// The counts of a [`Histogram`], by its own index. To count here is cheaper.
     counts: Box<[u64]>,
     counted: TimeCounts,
 }
+
+/// The `octave_bits` of histograms that keep one or two digits.
+const ONE_DIGIT: u32 = 4;
+const TWO_DIGITS: u32 = 7;
 
 /// A histogram counts in units of 2⁹ ns, and the first octave of buckets has one for each unit.
 const UNIT_BITS: u32 = LOWEST_NS.ilog2();
@@ -109,31 +114,25 @@ impl Times {
     /// eight times the memory.
     #[must_use]
     pub fn latencies() -> Self {
-        Self::with_digits(2)
+        Self::with_octaves_of(TWO_DIGITS)
     }
 
     /// An empty set, with quantiles to 10 %. A disk may have hundreds of virtqueues, and the I/O thread copies all
     /// their times for each snapshot.
     pub(crate) fn waits() -> Self {
-        Self::with_digits(1)
+        Self::with_octaves_of(ONE_DIGIT)
     }
 
-    fn with_digits(digits: u8) -> Self {
-        let mut times = Self { digits, counts: Box::default(), counted: TimeCounts::default() };
+    fn with_octaves_of(octave_bits: u32) -> Self {
+        let mut times = Self { octave_bits, counts: Box::default(), counted: TimeCounts::default() };
         times.counts = vec![0; times.index(HIGHEST_NS) + 1].into();
         times
-    }
-
-    /// An octave has two to the power of this buckets: 128 keep two digits of any time, and 16 keep one.
-    #[inline]
-    fn octave_bits(&self) -> u32 {
-        if self.digits == 2 { 7 } else { 4 }
     }
 
     /// The index of a time in a histogram.
     #[inline]
     fn index(&self, ns: u64) -> usize {
-        let (bits, units) = (self.octave_bits(), ns >> UNIT_BITS);
+        let (bits, units) = (self.octave_bits, ns >> UNIT_BITS);
         let octave = (units | (1 << bits)).ilog2() - bits;
         ((octave as usize) << bits) + (units >> octave) as usize
     }
@@ -163,8 +162,9 @@ impl Times {
     /// The times in ns, for quantiles.
     #[must_use]
     pub fn ns(&self) -> Histogram<u64> {
-        let mut ns = Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, self.digits).expect("constant bounds are valid");
-        let bits = self.octave_bits();
+        let digits = if self.octave_bits == ONE_DIGIT { 1 } else { 2 };
+        let mut ns = Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, digits).expect("constant bounds are valid");
+        let bits = self.octave_bits;
         for (index, &count) in self.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
             let octave = (index >> bits).saturating_sub(1);
             let units = (index - (octave << bits)) as u64;

@@ -43,7 +43,7 @@ mod world;
 
 pub use blocks::Block;
 pub use checker::{Counts, Violation};
-pub use machine::Reads;
+pub use machine::{BlockGuest, BlockOp};
 pub use print_line::print_line;
 pub use world::Report;
 

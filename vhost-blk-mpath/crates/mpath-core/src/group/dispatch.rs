@@ -72,14 +72,11 @@ impl Group {
 
     /// Binds the next request or flush command. If requests and flush commands both wait for room, they take turns.
     pub(super) fn bind_next(&mut self, now: Instant) -> Option<Action> {
-        let flushes_are_first = self.flushes.first;
-        for is_flush in [flushes_are_first, !flushes_are_first] {
-            if let Some(action) = if is_flush { self.dispatch_flush(now) } else { self.dispatch(now) } {
-                self.flushes.first ^= true;
-                return Some(action);
-            }
-        }
-        None
+        let are_first = self.flushes.first && self.flushes.is_waiting();
+        let action = if are_first { self.dispatch_flush(now) } else { None };
+        let action = action.or_else(|| self.dispatch(now)).or_else(|| self.dispatch_flush(now));
+        self.flushes.first ^= action.is_some();
+        action
     }
 
     /// Binds waiting requests until one is to be issued.

@@ -256,7 +256,12 @@ impl Group {
     }
 
     /// Sends the next queued flush command to a path with room.
+    #[inline]
     pub(super) fn dispatch_flush(&mut self, now: Instant) -> Option<Action> {
+        if self.flushes.is_waiting() { self.dispatch_waiting_flush(now) } else { None }
+    }
+
+    fn dispatch_waiting_flush(&mut self, now: Instant) -> Option<Action> {
         self.flushes.look_again = None;
         let mut left = self.flushes.waiting;
         while left != 0 {

@@ -299,10 +299,15 @@ impl Group {
 
     /// The next action for the driver; `None`: nothing until the next event or timeout.
     pub fn poll_action(&mut self, now: Instant) -> Option<Action> {
+        let finished = self.poll_finished(now);
+        if finished.is_some() {
+            return finished;
+        }
         self.handle_timeout(now);
         loop {
-            if let Some(finished) = self.poll_finished(now) {
-                return Some(finished);
+            let finished = self.poll_finished(now);
+            if finished.is_some() {
+                return finished;
             }
             if self.is_recall_due(now)
                 && let Some(recall) = self.poll_recall(now)
@@ -329,16 +334,22 @@ impl Group {
     }
 
     /// The next end of a hedge, or of a request. A hedge ends before its request.
+    #[inline]
     fn poll_finished(&mut self, now: Instant) -> Option<Action> {
         if let Some(hedge) = self.poll_hedge_end() {
             return Some(hedge);
         }
         let (tag, result) = self.finished.pop_front()?;
+        Some(self.end_request(now, tag, result))
+    }
+
+    /// Ends a request that has finished.
+    fn end_request(&mut self, now: Instant, tag: Tag, result: Result<(), IoError>) -> Action {
         let request = &mut self.requests[tag];
         request.state = State::Free;
         self.open -= 1;
         self.answered(now, tag, result);
-        Some(Action::Finish { tag, result })
+        Action::Finish { tag, result }
     }
 
     fn poll_released(&mut self, now: Instant) -> Option<Action> {

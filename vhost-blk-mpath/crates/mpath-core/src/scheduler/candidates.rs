@@ -26,7 +26,11 @@ impl Place {
 
 impl Scheduler {
     /// The first request of the next flow, or of the flow after `after`, and its position.
+    #[inline]
     pub(crate) fn candidate(&mut self, now: Instant, after: Option<Place>) -> Option<(Place, Tag)> {
+        if self.len == 0 && self.exempt == 0 {
+            return None;
+        }
         if after.is_none() && self.exempt > 0 {
             // Exceptions come first, so the paused disks must be known.
             self.check_limits(now);
@@ -84,7 +88,7 @@ impl Scheduler {
             if of.has_turns()
                 && let Some(flow) = of.turns.next(&self.settings, now, last.take())
             {
-                return Some(Place { flow: FlowId(flow.member()), is_exception: false, ends_disk: false });
+                return Some(Place { flow: FlowId(flow), is_exception: false, ends_disk: false });
             }
             disk = self.next_disk(now, Some(disk))?;
         }
@@ -99,6 +103,6 @@ impl Scheduler {
         }
         let member = |disk: DiskId| &self.disks[disk.index()].member;
         let after = after.filter(|disk| member(*disk).waits()).map(|disk| member(disk).place(disk.0));
-        self.turns.next(&self.settings, now, after).map(|place| DiskId(place.member()))
+        self.turns.next(&self.settings, now, after).map(DiskId)
     }
 }

@@ -55,6 +55,10 @@ impl Key {
     fn tag(self) -> VirtualTime {
         self.0 >> 16
     }
+
+    fn member(self) -> u16 {
+        self.0 as u16
+    }
 }
 
 /// The position of a waiting member.
@@ -62,12 +66,6 @@ impl Key {
 pub(crate) struct Place {
     tier: Tier,
     key: Key,
-}
-
-impl Place {
-    pub(super) fn member(self) -> u16 {
-        self.key.0 as u16
-    }
 }
 
 /// A disk or virtqueue in its fair queue.
@@ -196,7 +194,7 @@ pub(super) struct FairQueue {
 
 impl FairQueue {
     pub(super) fn new(settings: &Settings) -> Self {
-        Self { tiers: Default::default(), allowance: allowance_max(settings), passed_since: None }
+        Self { tiers: Default::default(), allowance: settings.allowance_max, passed_since: None }
     }
 
     #[cfg(test)]
@@ -232,15 +230,15 @@ impl FairQueue {
     /// The member with the next turn, or with the turn after `after`. While `now` stays the same, only
     /// [`FairQueue::sent`] changes the order.
     #[inline]
-    pub(super) fn next(&mut self, settings: &Settings, now: Instant, after: Option<Place>) -> Option<Place> {
+    pub(super) fn next(&mut self, settings: &Settings, now: Instant, after: Option<Place>) -> Option<u16> {
         if self.passed_since.is_some_and(|since| now - since >= settings.gap) {
             self.allowance = self.allowance.min(-1);
         }
         let (first, second) = if self.allowance < 0 { (Tier::Bulk, Tier::Sparse) } else { (Tier::Sparse, Tier::Bulk) };
-        let front = |tier: Tier| self.tiers[tier.index()].by_tag.front().map(|&key| Place { tier, key });
+        let front = |tier: Tier| self.tiers[tier.index()].by_tag.front().map(|key| key.member());
         let Some(Place { tier, key }) = after else { return front(first).or_else(|| front(second)) };
         let waiting = &self.tiers[tier.index()].by_tag;
-        let next = waiting.get(waiting.partition_point(|waits| *waits <= key)).map(|&key| Place { tier, key });
+        let next = waiting.get(waiting.partition_point(|waits| *waits <= key)).map(|key| key.member());
         next.or_else(|| if tier == first { front(second) } else { None })
     }
 
@@ -302,7 +300,7 @@ impl FairQueue {
         let earned = cost * part / 1000;
         // If bulk is first and finds no path with room, sparse requests do not pass it.
         let passes = tier == Tier::Sparse && bulk > 0 && self.allowance >= 0;
-        self.allowance = (self.allowance + earned - if passes { cost } else { 0 }).min(allowance_max(settings));
+        self.allowance = (self.allowance + earned - if passes { cost } else { 0 }).min(settings.allowance_max);
         if passes {
             self.passed_since.get_or_insert(now);
         } else {
@@ -361,8 +359,4 @@ impl FairQueue {
         tier.weight -= u64::from(member.weight);
         tier.remove(member.key(id));
     }
-}
-
-fn allowance_max(settings: &Settings) -> i64 {
-    ((1000 - settings.share) * settings.burst / 1000).cast_signed()
 }

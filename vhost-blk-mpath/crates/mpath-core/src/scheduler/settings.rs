@@ -53,14 +53,24 @@ pub(super) struct Settings {
     pub(super) turn: u64,
     /// The share of the service that sparse members get while bulk waits, in thousandths; 1000: all.
     pub(super) share: u64,
+    /// The most that the allowance holds.
+    pub(super) allowance_max: i64,
     /// How long sparse members may pass bulk.
     pub(super) gap: Duration,
 }
 
 impl Settings {
     pub(super) fn new(spec: &SchedulerSpec) -> Self {
-        let by_requests =
-            Self { io_cost: 1, sizes_count: false, burst: 0, first_burst: 0, turn: 0, share: 1000, gap: Duration::MAX };
+        let by_requests = Self {
+            io_cost: 1,
+            sizes_count: false,
+            burst: 0,
+            first_burst: 0,
+            turn: 0,
+            share: 1000,
+            allowance_max: 0,
+            gap: Duration::MAX,
+        };
         match spec.kind() {
             SchedulerKind::Fifo => by_requests,
             SchedulerKind::Published => Self { burst: PUBLISHED_BURST, first_burst: PUBLISHED_BURST, ..by_requests },
@@ -68,7 +78,8 @@ impl Settings {
                 let burst = spec.number("burst");
                 let turn = burst / TURNS_OF_BURST;
                 let (io_cost, share, gap) = (spec.number("io-cost"), spec.number("share"), spec.time("gap"));
-                Self { io_cost, sizes_count: true, burst, first_burst: turn, turn, share, gap }
+                let allowance_max = ((1000 - share) * burst / 1000).cast_signed();
+                Self { io_cost, sizes_count: true, burst, first_burst: turn, turn, share, allowance_max, gap }
             }
         }
     }

@@ -17,6 +17,9 @@ use super::{Event, Ring};
 /// Submission entries. A larger burst is submitted early.
 const ENTRIES: u32 = 256;
 
+/// A receive waits for data before its first attempt (`IORING_RECVSEND_POLL_FIRST`).
+const POLL_FIRST: u16 = 1;
+
 /// The sysctl that turns `io_uring` off.
 const DISABLED: &str = "/proc/sys/kernel/io_uring_disabled";
 
@@ -72,6 +75,8 @@ impl RingError {
 
 pub(crate) struct Uring {
     io: IoUring,
+    /// The tokens of receives whose sockets had more data when they ended.
+    with_more: Vec<u64>,
 }
 
 /// Resets a connection: the kernel discards undelivered data.
@@ -105,7 +110,7 @@ impl Uring {
         let mut allowed = OPERATIONS.map(Restriction::sqe_op);
         io.submitter().register_restrictions(&mut allowed).map_err(RingError::Setup)?;
         io.submitter().register_enable_rings().map_err(RingError::Setup)?;
-        Ok(Self { io })
+        Ok(Self { io, with_more: Vec::new() })
     }
 
     /// Queues an operation. If there is no room, submits the queued ones first.
@@ -156,11 +161,13 @@ impl Uring {
                 if matches!(error.raw_os_error(), Some(libc::ETIME | libc::EBUSY | libc::EINTR | libc::EAGAIN)) => {}
             Err(error) => return Err(error),
         }
-        events.extend(self.io.completion().map(|entry| Event {
-            token: entry.user_data(),
-            result: entry.result(),
-            more: cqueue::more(entry.flags()),
-        }));
+        for entry in self.io.completion() {
+            let (token, flags) = (entry.user_data(), entry.flags());
+            if cqueue::sock_nonempty(flags) && !self.with_more.contains(&token) {
+                self.with_more.push(token);
+            }
+            events.push(Event { token, result: entry.result(), more: cqueue::more(flags) });
+        }
         Ok(())
     }
 }
@@ -209,11 +216,16 @@ impl Ring for Uring {
         let fd = types::Fd(socket.as_raw_fd());
         // SAFETY: the caller vouches that both can be read.
         let (segments, first) = unsafe { ((*message).msg_iovlen, *(*message).msg_iov) };
+        // An empty socket is polled at once. The attempt to receive from it would be in vain.
+        let at = self.with_more.iter().position(|with_more| *with_more == token);
+        let has_more = at.map(|at| self.with_more.swap_remove(at)).is_some();
+        let priority = if has_more { 0 } else { POLL_FIRST };
         let entry = if segments == 1 {
             // A plain receive is cheaper.
-            opcode::Recv::new(fd, first.iov_base.cast(), u32::try_from(first.iov_len).unwrap_or(u32::MAX)).build()
+            let len = u32::try_from(first.iov_len).unwrap_or(u32::MAX);
+            opcode::Recv::new(fd, first.iov_base.cast(), len).ioprio(priority).build()
         } else {
-            opcode::RecvMsg::new(fd, message).build()
+            opcode::RecvMsg::new(fd, message).ioprio(priority).build()
         };
         // SAFETY: vouched for by the caller.
         unsafe { self.push(&entry.user_data(token)) }

@@ -1,10 +1,10 @@
 //! A virtual machine with one disk: its memory with the virtqueues, the driver of each virtqueue, and the front-end. All of them
 //! outlive the daemon.
 
+mod block_guest;
 mod driver;
 mod frontend;
 mod memory;
-mod reads;
 
 use std::collections::BTreeMap;
 use std::net::Shutdown;
@@ -15,10 +15,10 @@ use vhost::VhostBackend;
 use vhost::vhost_user::Frontend;
 use virtio_guest::DirtyLog;
 
+pub use self::block_guest::{BlockGuest, BlockOp};
 use self::driver::{CHAIN_MAX, Driver, QUEUE_BYTES, buffer};
 use self::frontend::{Device, Inflight};
 use self::memory::Memory;
-pub use self::reads::Reads;
 use crate::blocks::Operation;
 use crate::blocks::pattern::fill;
 use crate::guest::{GuestPlan, GuestRequest};

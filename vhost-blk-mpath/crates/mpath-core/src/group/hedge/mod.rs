@@ -314,7 +314,12 @@ impl Group {
 
     /// The next action about a hedge that is over. Call this before a request is finished, because a hedge ends before
     /// its request.
+    #[inline]
     pub(super) fn poll_hedge_end(&mut self) -> Option<Action> {
+        if self.hedges.under_way.is_empty() { None } else { self.poll_end_of_hedges() }
+    }
+
+    fn poll_end_of_hedges(&mut self) -> Option<Action> {
         let at = self.hedges.find(|hedge| {
             matches!(hedge.state, HedgeState::Won { asked: false } | HedgeState::Adopted | HedgeState::ToDrop { .. })
         })?;
@@ -334,7 +339,7 @@ impl Group {
                 let (path, epoch) = (request.path, request.epoch);
                 // A lost path gives its requests back without a recall.
                 let live = self.paths[path.index()].association.is_some_and(|live| live.epoch == epoch);
-                if live { Some(Action::Recall { path, tag }) } else { self.poll_hedge_end() }
+                if live { Some(Action::Recall { path, tag }) } else { self.poll_end_of_hedges() }
             }
         }
     }

@@ -10,7 +10,7 @@
 //!
 //! * [`rate`], [`latency`], [`sizes`]: the filters. [`estimator`]: the estimate and window of one path and class.
 //!   [`window_cut`]: how long a path takes without a queue.
-//! * [`slowdown`]: when a path has become slower.
+//! * [`views`]: what one more request would find on each path. [`slowdown`]: when a path has become slower.
 //! * [`admission`]: which paths are used.
 //! * [`probes`]: estimates of the other paths. [`trials`]: when the other paths are tried with requests that probes
 //!   cannot measure.
@@ -26,9 +26,8 @@ mod rate;
 mod sizes;
 mod slowdown;
 mod trials;
+mod views;
 mod window_cut;
-
-use std::fmt;
 
 use monotonic::{Duration, Instant};
 
@@ -39,6 +38,7 @@ use self::probes::{Budget, Probes, REST, size_of_probe};
 use self::sizes::Sizes;
 use self::slowdown::{is_late, not_late_for};
 use self::trials::Trials;
+use self::views::{View, Views, silent_since, view};
 use super::{
     AttemptEnd, Candidate, Choice, CompletedAttempt, Opinion, Param, Policy, PolicyInfo, PolicySpec, ProbeResult, Query,
 };
@@ -139,8 +139,7 @@ impl PathState {
     /// The estimate as of now: the silence of a path with requests in flight may exceed the estimate.
     fn estimate_now(&self, query: &Query, candidate: &Candidate) -> Option<EstimateNow> {
         let (delay, rate) = self.estimate(query.class)?;
-        let answered_at = self.answered_at[query.class.index()];
-        let since = candidate.oldest.map(|oldest| answered_at.map_or(oldest.bound_at, |at| at.max(oldest.bound_at)));
+        let since = silent_since(self, query, candidate);
         let silence = since.filter(|since| *since < query.now).map_or(0.0, |since| (query.now - since).as_secs_f64());
         let expected = delay + in_flight(candidate.of_class) / rate;
         let is_silent = is_late(silence, expected);
@@ -165,47 +164,6 @@ struct EstimateNow {
 impl EstimateNow {
     /// Without an estimate, a path counts as one that takes all it gets.
     const UNKNOWN: Self = Self { delay: 0.0, rate: f64::INFINITY, is_silent: false, quiet_until: None };
-}
-
-/// A candidate's room and its expected times.
-#[derive(Clone, Copy, Default)]
-struct View {
-    in_flight: f64,
-    /// Bytes that it has room for; none if at most zero.
-    room: f64,
-    /// Bytes per second for one more request.
-    useful: f64,
-    /// When one more request would be answered, s from now.
-    answered_in_s: f64,
-    of: Viewed,
-}
-
-/// What a view follows from. While it is the same, so is the view.
-#[derive(Clone, Copy, Default, PartialEq)]
-struct Viewed {
-    /// See [`Candidate::version`] and [`Estimator::version`]. 0: the view counts only once.
-    versions: (u64, u64),
-    /// Bytes of the request, and the mean size of requests.
-    bytes: u32,
-    unit: f64,
-}
-
-/// The last views of the paths of one class, and until when each of them counts at most.
-#[derive(Clone)]
-struct Views(Vec<(View, Option<Instant>)>);
-
-impl Views {
-    /// Forgets the view of a path whose estimates begin again, and count their versions anew.
-    fn forget(&mut self, path: PathId) {
-        self.0[path.index()] = (View::default(), None);
-    }
-}
-
-/// Empty: views follow from the rest.
-impl fmt::Debug for Views {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Views").finish_non_exhaustive()
-    }
 }
 
 #[derive(Clone, Debug)]
@@ -233,7 +191,7 @@ impl Bdp {
             probe_at: None,
             probed: 0,
             offers: Vec::new(),
-            views: [(); 3].map(|()| Views(vec![(View::default(), None); MAX_PATHS])),
+            views: Default::default(),
         }
     }
 
@@ -298,51 +256,6 @@ impl Bdp {
         (self.paths[path.index()].classes[class.index()].window(self.params.gain, unit) + unit) as u64
     }
 
-    /// The view of a candidate for a request, and until when it counts at most.
-    fn view(&self, query: &Query, candidate: &Candidate, unit: f64) -> (View, Option<Instant>) {
-        let state = &self.paths[candidate.path.index()];
-        let own = &state.classes[query.class.index()];
-        let in_flight = in_flight(candidate.of_class);
-        let size = size_of(query.bytes);
-        let room = match candidate.oldest {
-            _ if !candidate.has_room => 0.0,
-            None => f64::INFINITY,
-            Some(oldest) => own.window(self.params.gain, unit) - (in_flight - size_of(oldest.bytes)),
-        };
-        let estimate = state.estimate_now(query, candidate).unwrap_or(EstimateNow::UNKNOWN);
-        let EstimateNow { delay, rate, is_silent, quiet_until } = estimate;
-        // A window that is full of lost requests never empties. A request now and then shows that they are lost.
-        let rested = || state.probes.bound_at(query.class).is_none_or(|at| query.now - at >= LOOK_AGAIN);
-        let room = if candidate.has_room && is_silent && rested() { room.max(size) } else { room };
-        // Before the first rate is known, requests in flight still distinguish the paths.
-        let rate = if rate.is_finite() { rate } else { 8.0 * size / delay.max(1e-6) };
-        let lasts = candidate.has_room && !is_silent && own.known().is_some();
-        let versions = if lasts { (candidate.version, own.version()) } else { (0, 0) };
-        let view = View {
-            in_flight,
-            room,
-            useful: size.min(room) / (delay + size / rate),
-            answered_in_s: delay + (in_flight + size) / rate,
-            of: Viewed { versions, bytes: query.bytes, unit },
-        };
-        (view, quiet_until)
-    }
-
-    /// The view of a candidate with room: the last one if it still counts.
-    #[inline]
-    fn look(&mut self, query: &Query, candidate: &Candidate, unit: f64) -> &View {
-        let (class, path) = (query.class.index(), candidate.path.index());
-        let versions = (candidate.version, self.paths[path].classes[class].version());
-        let (last, until) = &self.views[class].0[path];
-        let is_new = candidate.version == 0
-            || last.of != (Viewed { versions, bytes: query.bytes, unit })
-            || until.is_some_and(|until| until <= query.now);
-        if is_new {
-            self.views[class].0[path] = self.view(query, candidate, unit);
-        }
-        &self.views[class].0[path].0
-    }
-
     /// Has the other paths probed soon and the admission decided again: if one path has changed, the others may have
     /// changed too.
     fn changed(&mut self, path: PathId) {
@@ -358,25 +271,35 @@ impl Bdp {
 
 impl Policy for Bdp {
     fn select(&mut self, query: &Query, candidates: &[Candidate]) -> Choice {
-        self.decide_if_due(query, candidates);
         let class = query.class.index();
         let (unit, bytes) = (self.unit(query.class), size_of(query.bytes));
-        let admitted = self.admission[class].admitted(|| waiting(query, candidates));
-        let (mut contenders, mut most): (u64, f64) = (0, 0.0);
-        for candidate in candidates {
-            if candidate.has_room && admitted & candidate.path.bit() != 0 {
-                let view = self.look(query, candidate, unit);
-                if view.room > 0.0 {
-                    contenders |= candidate.path.bit();
-                    most = if view.useful > most { view.useful } else { most };
+        let mut has_decided = false;
+        let (mut contenders, most) = loop {
+            let admitted = self.admission[class].admitted(|| waiting(query, candidates));
+            let (mut paths, mut contenders, mut most) = (0, 0, 0.0);
+            for candidate in candidates {
+                let bit = candidate.path.bit();
+                paths |= bit;
+                if candidate.has_room && admitted & bit != 0 {
+                    let state = &self.paths[candidate.path.index()];
+                    let view = self.views[class].look(state, self.params.gain, query, candidate, unit);
+                    if view.room > 0.0 {
+                        contenders |= bit;
+                        most = if view.useful > most { view.useful } else { most };
+                    }
                 }
             }
-        }
+            if has_decided || !self.admission[class].is_due(query.now, paths) {
+                break (contenders, most);
+            }
+            self.decide(query, candidates);
+            has_decided = true;
+        };
         let mut chosen: Option<(PathId, &View)> = None;
         while contenders != 0 {
             let path = PathId(contenders.trailing_zeros() as u16);
             contenders &= contenders - 1;
-            let view = &self.views[class].0[path.index()].0;
+            let view = self.views[class].last(path);
             let is_sooner = |(_, chosen): &(_, &View)| view.answered_in_s < chosen.answered_in_s;
             if view.useful >= USEFUL * most && chosen.as_ref().is_none_or(is_sooner) {
                 chosen = Some((path, view));
@@ -401,7 +324,7 @@ impl Policy for Bdp {
         let duration = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
         let opinion = |candidate: &Candidate| {
             let state = &self.paths[candidate.path.index()];
-            let (view, _) = self.view(query, candidate, unit);
+            let (view, _) = view(state, self.params.gain, query, candidate, unit);
             if admitted & candidate.path.bit() == 0 {
                 let known = state.estimate_now(query, candidate);
                 let latency = known.map(|now| duration(now.delay + size_of(query.bytes) / now.rate));

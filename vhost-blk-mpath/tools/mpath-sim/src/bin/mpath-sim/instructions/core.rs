@@ -38,7 +38,9 @@ pub(super) struct Setup {
     pub(super) flows: u16,
     /// Requests that a flow keeps outstanding.
     pub(super) depth: u32,
-    /// The time until the n-th answer.
+    /// Reads that are answered at once, in each turn.
+    pub(super) answers: u32,
+    /// The time before the n-th answer.
     pub(super) step: fn(u32) -> Duration,
     pub(super) part: Part,
 }
@@ -70,7 +72,12 @@ impl Core {
         let mut core = Self { setup, now, group, in_flight: VecDeque::new(), open, answers: 0 };
         (0..u32::from(setup.flows) * setup.depth).for_each(|tag| core.submit(Meter::Off, tag));
         core.bind(Meter::Off);
-        Box::new(move |meter, reads| (0..reads).for_each(|_| core.answer(meter)))
+        Box::new(move |meter, reads| {
+            let end = core.answers + reads;
+            while core.answers < end {
+                core.turn(meter, end);
+            }
+        })
     }
 
     fn meter_of(&self, part: Part, meter: Meter) -> Meter {
@@ -100,23 +107,30 @@ impl Core {
         }
     }
 
-    /// The oldest read is answered, and the flow goes on. Probes before it are answered too.
-    fn answer(&mut self, meter: Meter) {
-        self.now += (self.setup.step)(self.answers);
-        self.answers += 1;
+    /// The oldest reads are answered, and their flows go on. Probes before them are answered too.
+    fn turn(&mut self, meter: Meter, end: u32) {
+        let in_flight = self.in_flight.iter().filter(|(_, tag)| *tag != Tag::PROBE).count() as u32;
+        let answers = self.setup.answers.min(in_flight).min(end - self.answers);
+        (0..answers).for_each(|nth| self.now += (self.setup.step)(self.answers + nth));
+        self.answers += answers;
         let complete = self.meter_of(Part::Complete, meter);
-        let (path, tag) = loop {
-            let (path, tag) = self.in_flight.pop_front().expect("there is always work");
-            if tag != Tag::PROBE {
-                break (path, tag);
-            }
-            complete.count(|| self.group.probed(self.now, path, true));
-        };
-        complete.count(|| self.group.complete(self.now, path, tag, Outcome::Success));
+        for _ in 0..answers {
+            let (path, tag) = loop {
+                let (path, tag) = self.in_flight.pop_front().expect("there is always work");
+                if tag != Tag::PROBE {
+                    break (path, tag);
+                }
+                complete.count(|| self.group.probed(self.now, path, true));
+            };
+            complete.count(|| self.group.complete(self.now, path, tag, Outcome::Success));
+        }
         let finish = self.meter_of(Part::Finish, meter);
-        let finished = finish.count(|| self.group.poll_action(self.now));
-        assert_eq!(finished, Some(Action::Finish { tag, result: Ok(()) }), "nothing fails here");
-        self.go_on(meter, tag.0);
+        let finished = |core: &mut Self| finish.count(|| core.group.poll_action(core.now));
+        let finished: Vec<_> = (0..answers).map(|_| finished(self)).collect();
+        for action in finished {
+            let Some(Action::Finish { tag, result: Ok(()) }) = action else { unreachable!("nothing fails here") };
+            self.go_on(meter, tag.0);
+        }
         self.bind(meter);
     }
 

@@ -7,12 +7,12 @@ use mpath_core::{
     AnaState, Association, DiskId, Epoch, FlowId, Group, GroupConfig, PathConfig, PathId, PolicyKind, SchedulerKind,
     SharedDisk,
 };
-use mpath_sim::Reads;
+use mpath_sim::{BlockGuest, BlockOp};
 use reactor::{CloseMode, ConnectedQueuePair, DiskQueues, IoThreadMessage, SimulatedRing};
 
 use super::guest::{self, BLOCK_BYTES};
 use super::meter::{self, Meter, Work};
-use super::queue_pair::{self, CAPSULE_BYTES};
+use super::queue_pair;
 
 /// The only socket.
 const SOCKET: () = ();
@@ -21,19 +21,21 @@ const SOCKET: () = ();
 pub(super) struct IoThread {
     now: Instant,
     thread: reactor::IoThread<SimulatedRing<()>>,
-    guest: Reads,
+    guest: BlockGuest,
+    /// Bytes of a capsule of the guest's requests.
+    capsule_bytes: usize,
     /// Answers of the controller that the thread has not received yet.
     answers: Vec<u8>,
 }
 
 impl IoThread {
-    /// Reads in groups of `depth`. A group ends before the next begins.
-    pub(super) fn work(depth: usize) -> Work {
-        let mut thread = Self::new(depth);
-        Box::new(move |meter, reads| (0..reads as usize / depth).for_each(|_| thread.read(meter, depth)))
+    /// Requests in groups of `depth`. A group ends before the next begins.
+    pub(super) fn work(op: BlockOp, are_packed: bool, depth: usize) -> Work {
+        let mut thread = Self::new(op, are_packed, depth);
+        Box::new(move |meter, requests| (0..requests as usize / depth).for_each(|_| thread.serve(meter, depth)))
     }
 
-    fn new(depth: usize) -> Self {
+    fn new(op: BlockOp, are_packed: bool, depth: usize) -> Self {
         let now = meter::start();
         let (path, disk, epoch) = (PathId(0), DiskId(0), Epoch(1));
         let config = GroupConfig {
@@ -45,7 +47,7 @@ impl IoThread {
         group.add_path(path, PathConfig::default());
         let report = Box::new(|event: reactor::PathEvent<()>| panic!("path {}: {:?}", event.path, event.kind));
         let mut thread = reactor::IoThread::new(SimulatedRing::new(), group, report);
-        let (guest, queue) = guest::connected(false, depth);
+        let (guest, queue) = guest::connected(op, are_packed, depth);
         let association =
             Association { epoch, ana: AnaState::Optimized.into(), volatile_write_cache: false, queue_depth: 127 };
         thread.ring().set_rooms([(SOCKET, usize::MAX)]);
@@ -64,10 +66,11 @@ impl IoThread {
         ] {
             thread.handle(now, message).expect("the ring does what it is asked");
         }
-        Self { now, thread, guest, answers: Vec::new() }
+        let capsule_bytes = queue_pair::capsule_bytes(op);
+        Self { now, thread, guest, capsule_bytes, answers: Vec::new() }
     }
 
-    fn read(&mut self, meter: Meter, depth: usize) {
+    fn serve(&mut self, meter: Meter, depth: usize) {
         (0..depth).for_each(|place| self.guest.submit(place));
         self.guest.kick();
         self.thread.ring().poll();
@@ -89,7 +92,7 @@ impl IoThread {
         let ring = self.thread.ring();
         ring.set_rooms([(SOCKET, usize::MAX)]);
         for ((), capsules) in ring.take_sent() {
-            self.answers.extend(capsules.chunks(CAPSULE_BYTES).flat_map(queue_pair::answer));
+            self.answers.extend(capsules.chunks(self.capsule_bytes).flat_map(queue_pair::answer));
         }
         if !self.answers.is_empty() {
             let room = ring.receives(SOCKET).expect("the thread always receives").min(self.answers.len());

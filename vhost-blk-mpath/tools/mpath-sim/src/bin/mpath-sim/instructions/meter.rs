@@ -32,6 +32,12 @@ fn counted_by_valgrind<T>(work: impl FnOnce() -> T) -> T {
     black_box(work())
 }
 
+/// The requests before this call warm up.
+#[inline(never)]
+pub(super) fn warmed_up_for_valgrind() {
+    black_box(());
+}
+
 /// Does the work of this number of requests.
 pub(super) type Work = Box<dyn FnMut(Meter, u32)>;
 
@@ -59,15 +65,18 @@ pub(super) fn start() -> Instant {
 pub(super) fn instructions(case: &Case) -> Result<u64, String> {
     let itself = std::env::current_exe().map_err(|error| format!("cannot find itself: {error}"))?;
     let output = Command::new("valgrind")
-        .args(["--tool=callgrind", "--toggle-collect=*counted_by_valgrind*", "--callgrind-out-file=/dev/null"])
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/stdout", "--zero-before=*warmed_up_for_valgrind*"])
+        // Also `uncounted_by_valgrind` of the simulated ring, which counts as no work.
+        .arg("--toggle-collect=*counted_by_valgrind*")
         .arg(itself)
         .args(["instructions", "--case", &case.name])
         .env("GLIBC_TUNABLES", TUNABLES)
         .output()
         .map_err(|error| format!("cannot run valgrind: {error}; install the package valgrind"))?;
-    let text = String::from_utf8_lossy(&output.stderr);
-    let counted = text.lines().find_map(|line| line.split_once("Collected :")?.1.trim().parse::<u64>().ok());
+    let text = String::from_utf8_lossy(&output.stdout);
+    let counted = text.lines().find_map(|line| line.strip_prefix("summary: ")?.trim().parse::<u64>().ok());
     let counted = counted.filter(|count| output.status.success() && *count > 0);
-    let failed = || format!("valgrind counted nothing of '{}' ({}):\n{text}", case.name, output.status);
+    let said = String::from_utf8_lossy(&output.stderr);
+    let failed = || format!("valgrind counted nothing of '{}' ({}):\n{said}", case.name, output.status);
     Ok(counted.ok_or_else(failed)? / u64::from(case.times))
 }

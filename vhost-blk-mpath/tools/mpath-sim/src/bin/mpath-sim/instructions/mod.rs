@@ -56,7 +56,8 @@ fn work(name: &str) -> Result<(), String> {
     let mut all = cases::all().into_iter().chain(flows());
     let case = all.find(|case| case.name == name).ok_or_else(|| format!("there is no case '{name}'"))?;
     let mut work = (case.set_up)();
-    work(Meter::Off, case.times);
+    work(Meter::On, case.times);
+    meter::warmed_up_for_valgrind();
     work(Meter::On, case.times);
     Ok(())
 }

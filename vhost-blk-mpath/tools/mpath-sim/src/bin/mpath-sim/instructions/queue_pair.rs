@@ -1,17 +1,23 @@
 //! A queue pair, and the answers of its controller.
 
 use monotonic::Instant;
+use mpath_sim::BlockOp;
 use nvme_tcp::host::{
-    CommandLimits, HostIdentity, HostQueue, IoCommand, NamespaceLimits, NoPayload, PayloadSink, QueueConfig,
-    STAGING_MIN, Tag,
+    CommandLimits, HostIdentity, HostQueue, IoCommand, NamespaceLimits, NoPayload, PayloadSink, PayloadSource,
+    QueueConfig, STAGING_MIN, Tag,
 };
 use nvme_tcp::wire::{C2hData, Cqe, Digests, Framing, IcResp, Nqn, Pdu, Status};
 
 use super::guest::{BLOCK_BYTES, BLOCKS};
 use super::meter::Work;
 
-/// Bytes of the command capsule of a read.
-pub(super) const CAPSULE_BYTES: usize = 72;
+/// Bytes of a capsule without data.
+const CAPSULE_BYTES: usize = 72;
+
+/// Bytes of the capsule of a request for one block. Data of a write are in the capsule.
+pub(super) fn capsule_bytes(op: BlockOp) -> usize {
+    CAPSULE_BYTES + if op == BlockOp::Write { BLOCK_BYTES as usize } else { 0 }
+}
 
 /// A queue pair that is connected.
 pub(super) fn connected() -> HostQueue {
@@ -59,16 +65,26 @@ fn success(cid: u16) -> Pdu {
     Pdu::CapsuleResp(Cqe::new(cid, 0, Status::SUCCESS, 0))
 }
 
-/// The answer of the controller to a read of one block: the data, with success.
+/// The answer of the controller to a request for one block: success, to a read with the data.
 pub(super) fn answer(capsule: &[u8]) -> Vec<u8> {
     let (mut bytes, cid) = (Vec::new(), cid_of(capsule));
+    if capsule.len() > CAPSULE_BYTES {
+        success(cid).emit(&Framing::default(), &[], &mut bytes);
+        return bytes;
+    }
     let data = C2hData { cid, offset: 0, length: BLOCK_BYTES, last: true, success: true };
     Pdu::C2hData(data).emit(&Framing::default(), &[0xa5; BLOCK_BYTES as usize], &mut bytes);
     bytes
 }
 
-/// The memory of a read.
+/// The memory of a request.
 struct Buffer([u8; BLOCK_BYTES as usize]);
+
+impl PayloadSource for Buffer {
+    fn gather(&self, _: Tag, offset: u32, dst: &mut [u8]) {
+        dst.copy_from_slice(&self.0[offset as usize..][..dst.len()]);
+    }
+}
 
 impl PayloadSink for Buffer {
     fn scatter(&mut self, _: Tag, offset: u32, src: &[u8]) {
@@ -76,18 +92,22 @@ impl PayloadSink for Buffer {
     }
 }
 
-/// A read through a queue pair.
-pub(super) fn work() -> Work {
+/// A request for one block through a queue pair.
+pub(super) fn work(op: BlockOp) -> Work {
     let (mut queue, mut buffer, now) = (connected(), Buffer([0; BLOCK_BYTES as usize]), Instant::now());
     let (mut staging, mut plan) = (Vec::with_capacity(STAGING_MIN), Vec::with_capacity(1));
-    Box::new(move |meter, reads| {
-        for slba in 0..u64::from(reads) {
+    Box::new(move |meter, requests| {
+        for slba in 0..u64::from(requests) {
+            let (slba, blocks) = (slba % BLOCKS, 1);
+            let command = match op {
+                BlockOp::Read => IoCommand::Read { slba, blocks },
+                BlockOp::Write => IoCommand::Write { slba, blocks, fua: false },
+            };
             staging.clear();
             plan.clear();
             meter.count(|| {
-                let command = IoCommand::Read { slba: slba % BLOCKS, blocks: 1 };
                 queue.submit(Tag(1), 0, command).expect("there is room");
-                queue.fill_tx(now, &mut staging, &NoPayload, &mut plan, u32::MAX);
+                queue.fill_tx(now, &mut staging, &buffer, &mut plan, u32::MAX);
             });
             let bytes = answer(&staging);
             let completion = meter.count(|| {

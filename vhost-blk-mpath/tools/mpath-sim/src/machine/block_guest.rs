@@ -1,4 +1,4 @@
-//! A guest that only reads, block by block. Its requests have one shape: a table with header, data and status.
+//! A guest that only reads or only writes, block by block. Its requests have one shape: a table with header, data and status.
 
 use std::os::unix::net::UnixStream;
 
@@ -22,22 +22,42 @@ const SLOT_BYTES: usize = DATA + BLOCK_BYTES;
 /// A status that no device writes.
 const UNTOUCHED: u8 = 0xee;
 
-/// A guest with one virtqueue that reads blocks of 4 KiB.
-pub struct Reads {
+/// What a [`BlockGuest`] does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockOp {
+    /// It reads.
+    Read,
+    /// It writes.
+    Write,
+}
+
+impl BlockOp {
+    /// The type of the request (virtio 1.3, 5.2.6).
+    const fn kind(self) -> u8 {
+        match self {
+            Self::Read => 0,
+            Self::Write => 1,
+        }
+    }
+}
+
+/// A guest with one virtqueue that reads or writes blocks of 4 KiB.
+pub struct BlockGuest {
+    op: BlockOp,
     memory: Memory,
     queue: Driver,
     /// The connection ends with it.
     _frontend: Frontend,
 }
 
-impl Reads {
-    /// Connects to the back-end of a disk, and starts the virtqueue. At most `depth` reads are under way.
+impl BlockGuest {
+    /// Connects to the back-end of a disk, and starts the virtqueue. At most `depth` requests are under way.
     ///
     /// # Panics
     ///
     /// If the back-end does not answer.
     #[must_use]
-    pub fn connect(stream: &UnixStream, are_packed: bool, depth: usize) -> Self {
+    pub fn connect(stream: &UnixStream, op: BlockOp, are_packed: bool, depth: usize) -> Self {
         let plan = GuestPlan {
             flows: 1,
             depth,
@@ -61,21 +81,24 @@ impl Reads {
         device.start(&mut frontend, &mut None).expect("the back-end answers");
         let call = EventFd::new(EFD_NONBLOCK).expect("a descriptor for a virtqueue");
         frontend.set_vring_call(0, &call).expect("the back-end answers");
-        Self { memory, queue, _frontend: frontend }
+        Self { op, memory, queue, _frontend: frontend }
     }
 
     fn slot(place: usize) -> usize {
         QUEUE_BYTES + place * SLOT_BYTES
     }
 
-    /// Makes a read of the first block available at a place below `depth`, without a kick.
+    /// Makes a request for the first block available at a place below `depth`, without a kick.
     pub fn submit(&mut self, place: usize) {
         let slot = Self::slot(place);
         let mut header = [0; STATUS + 1];
-        header[STATUS] = UNTOUCHED;
+        (header[0], header[STATUS]) = (self.op.kind(), UNTOUCHED);
         self.memory.write(slot, &header);
-        let buffers =
-            [buffer(slot, STATUS, false), buffer(slot + DATA, BLOCK_BYTES, true), buffer(slot + STATUS, 1, true)];
+        let buffers = [
+            buffer(slot, STATUS, false),
+            buffer(slot + DATA, BLOCK_BYTES, self.op == BlockOp::Read),
+            buffer(slot + STATUS, 1, true),
+        ];
         self.queue.within(&mut self.memory).submit(place, &buffers, Some(slot + TABLE));
     }
 
@@ -88,7 +111,7 @@ impl Reads {
         self.queue.kick.write(1).expect("a kick");
     }
 
-    /// The reads that were answered since the last call.
+    /// The requests that were answered since the last call.
     ///
     /// # Panics
     ///
@@ -96,7 +119,7 @@ impl Reads {
     pub fn reap(&mut self) -> usize {
         let places = self.queue.within(&mut self.memory).reap();
         let has_succeeded = |(place, _): &(usize, u32)| self.memory.read(Self::slot(*place) + STATUS, 1) == [0];
-        assert!(places.iter().all(has_succeeded), "a read has failed");
+        assert!(places.iter().all(has_succeeded), "a request has failed");
         places.len()
     }
 }
