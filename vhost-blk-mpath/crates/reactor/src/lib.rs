@@ -8,6 +8,7 @@ mod connection;
 mod disk_queues;
 mod encryption;
 mod event_loop;
+mod interrupt_timer;
 mod io_thread;
 mod io_thread_control;
 mod io_thread_handle;
