@@ -13,6 +13,12 @@ use std::ptr::{null, null_mut};
 /// How long a write can hold up the thread.
 const EVERY_MS: libc::c_long = 100;
 
+/// The signal of the timers. The process must have no other handler of it.
+#[must_use]
+pub fn interrupt_signal() -> libc::c_int {
+    libc::SIGRTMIN()
+}
+
 /// A timer of the thread that has made it.
 pub(crate) struct InterruptTimer {
     timer: libc::timer_t,
@@ -31,7 +37,7 @@ impl InterruptTimer {
         let result = unsafe {
             let mut event: libc::sigevent = zeroed();
             event.sigev_notify = libc::SIGEV_THREAD_ID;
-            event.sigev_signo = libc::SIGRTMIN();
+            event.sigev_signo = interrupt_signal();
             event.sigev_notify_thread_id = libc::gettid();
             libc::timer_create(libc::CLOCK_MONOTONIC, &raw mut event, &raw mut timer)
         };
@@ -67,7 +73,7 @@ fn handle_signal() -> io::Result<()> {
     let result = unsafe {
         let mut action: libc::sigaction = zeroed();
         action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as libc::sighandler_t;
-        libc::sigaction(libc::SIGRTMIN(), &raw const action, null::<libc::sigaction>().cast_mut())
+        libc::sigaction(interrupt_signal(), &raw const action, null::<libc::sigaction>().cast_mut())
     };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
