@@ -8,6 +8,7 @@
 use std::fmt;
 use std::io;
 
+use reactor::interrupt_signal;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Signals without a meaning here, whose default action ends a process. SIGXFSZ is among them so that a file that
@@ -49,8 +50,10 @@ pub(crate) struct EndSignals {
 impl EndSignals {
     /// Catches the signals that end the daemon, and ignores stray ones. Must be called in the runtime.
     pub(crate) fn new() -> io::Result<Self> {
-        // tokio never removes a handler, so the signals stay caught when their streams are dropped.
-        for number in STRAY.into_iter().chain(libc::SIGRTMIN()..=libc::SIGRTMAX()) {
+        // tokio never removes a handler, so the signals stay caught when their streams are dropped. It has calls restarted, which that of
+        // I/O threads must not be.
+        let real_time = (libc::SIGRTMIN()..=libc::SIGRTMAX()).filter(|number| *number != interrupt_signal());
+        for number in STRAY.into_iter().chain(real_time) {
             drop(signal(SignalKind::from_raw(number))?);
         }
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })

@@ -1,11 +1,16 @@
 //! Many disks in one daemon, one of them with a guest that breaks all rules.
 
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
+use rustix::fs::{OFlags, fcntl_setfl};
+use vhost::VhostBackend;
 use vublk_bench::request::Status;
 
+use crate::disk_isolation::{FEATURES, disks, start};
+use crate::guest::Guest;
 use crate::support::{
-    Daemon, Disk, Harm, HostileGuest, Priority, ROUNDS, SERVICE, Target, disk, sharer, socket_of, target_of,
+    Daemon, Disk, Harm, HostileGuest, Priority, ROUNDS, SERVICE, Target, disk, eventually, sharer, socket_of, target_of,
 };
 
 const DISKS: usize = 64;
@@ -74,4 +79,36 @@ fn a_guest_that_breaks_all_rules_harms_no_disk_on_its_io_thread() {
     config.share_paths_with = (1..DISKS).map(|number| sharer(&daemon.place, number)).collect();
     assert_eq!(daemon.api.add_disk(&config).unwrap().len(), DISKS);
     check_isolation(&daemon, &target);
+}
+
+/// A front-end shares the flags of its descriptors. This one makes its call descriptor blocking, and full, when the daemon has it.
+#[test]
+fn a_call_descriptor_that_blocks_stops_its_own_virtqueue_alone() {
+    const READ: u32 = 0;
+    let target = target_of(2, 1, 1 << 20);
+    let daemon = start(|place| disks(place, &target, 0, &[1], &[]));
+    let mut guest = Guest::connect(&socket_of(&daemon.place, 0), FEATURES);
+    guest.share_memory();
+    let mut ring = guest.set_up(0);
+    let mut other = Disk::connect(&socket_of(&daemon.place, 1));
+    let blocked = || daemon.log().matches("made the call descriptor block").count();
+    for is_muted in [false, true] {
+        // SAFETY: the ring keeps the descriptor open.
+        let call = unsafe { BorrowedFd::borrow_raw(ring.call.as_raw_fd()) };
+        fcntl_setfl(call, OFlags::NONBLOCK).unwrap();
+        guest.restart(&ring, ring.position());
+        // It may have been signalled.
+        let _ = ring.call.read();
+        ring.call.write(u64::MAX - 1).unwrap();
+        fcntl_setfl(call, OFlags::empty()).unwrap();
+        ring.submit(0, READ, 0, &[0; 512]);
+        ring.kick.write(1).unwrap();
+        eventually("the read is answered", || ring.reap() == [0]);
+        assert_eq!((other.write(0, 3), other.read(0)), (Status::Ok, 3), "another disk on the same I/O thread");
+        if !is_muted {
+            eventually("the virtqueue stops", || blocked() == 1);
+            guest.frontend.get_vring_base(0).unwrap();
+        }
+    }
+    assert_eq!(blocked(), 1, "it gets no signals for a minute, and so cannot do it again");
 }

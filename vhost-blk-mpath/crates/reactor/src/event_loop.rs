@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use monotonic::{Duration, Instant};
 use mpath_core::{Stall, TurnWatch, Waking};
 
+use crate::interrupt_timer::InterruptTimer;
 use crate::io_thread::IoThread;
 use crate::polling::Polling;
 use crate::processor_times::ProcessorMeter;
@@ -80,6 +81,8 @@ pub(crate) struct EventLoop {
     finished: u64,
     meter: ProcessorMeter,
     watch: TurnWatch,
+    /// Armed while the thread is busy.
+    interrupts: InterruptTimer,
     /// Called with each stall of the thread.
     stalled: Box<dyn Fn(Stall) + Send>,
 }
@@ -92,6 +95,7 @@ impl EventLoop {
         polling: Polling,
         runnable: Option<Runnable>,
         meter: ProcessorMeter,
+        interrupts: InterruptTimer,
     ) -> io::Result<Self> {
         let now = Instant::now();
         let thread = Self {
@@ -111,6 +115,7 @@ impl EventLoop {
             finished: 0,
             meter,
             watch: TurnWatch::new(now),
+            interrupts,
             stalled: Box::new(drop),
         };
         thread.watch_inbox()?;
@@ -137,7 +142,11 @@ impl EventLoop {
     fn turn(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
         let begun = Instant::now();
         let due = self.turn_due(begun);
+        if !self.is_busy(begun) {
+            self.interrupts.arm(false);
+        }
         let now = self.wait_for_events(begun, due, events)?;
+        self.interrupts.arm(true);
         let times = self.meter.since_last(now);
         let (processor_wait, processor_time) = (times.waited, times.ran);
         let waking = Waking { idle_since: begun, due, processor_wait, processor_time };
@@ -168,9 +177,14 @@ impl EventLoop {
         self.finish_turn(now)
     }
 
+    /// Whether the thread had an open request lately.
+    fn is_busy(&self, now: Instant) -> bool {
+        self.busy_at.is_some_and(|at| now - at < BUSY_FOR)
+    }
+
     /// When the next turn has to come, even without an event.
     fn turn_due(&self, now: Instant) -> Option<Instant> {
-        let look_at = self.busy_at.filter(|at| now - *at < BUSY_FOR).map(|_| now + LOOK_EVERY);
+        let look_at = self.is_busy(now).then(|| now + LOOK_EVERY);
         self.due.into_iter().chain(look_at).min()
     }
 

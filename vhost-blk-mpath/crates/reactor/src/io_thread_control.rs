@@ -8,6 +8,7 @@ use mpath_core::HostStats;
 use sandbox::{RestrictError, ThreadKind, restrict_thread};
 
 use crate::event_loop::EventLoop;
+use crate::interrupt_timer::InterruptTimer;
 use crate::polling::{PolledTime, Polling};
 use crate::processor_times::{ProcessorMeter, ProcessorTimes, Schedstat};
 use crate::ring::{RingError, Uring};
@@ -21,7 +22,7 @@ pub enum StartError {
     /// The ring cannot be set up.
     #[error(transparent)]
     Ring(#[from] RingError),
-    /// The thread or its eventfd cannot be created.
+    /// The thread, its eventfd or its timer cannot be created.
     #[error("cannot start an I/O thread: {0}")]
     Thread(#[from] io::Error),
     /// The thread cannot be restricted to its system calls.
@@ -142,7 +143,8 @@ fn set_up(
     }
     let schedstat = Arc::new(Schedstat::of_this_thread());
     let meter = ProcessorMeter::new(Instant::now(), Arc::clone(&schedstat));
-    let event_loop = EventLoop::new(ring, inbox, Polling::new(polled), runnable.ok(), meter)?;
+    let interrupts = InterruptTimer::of_this_thread()?;
+    let event_loop = EventLoop::new(ring, inbox, Polling::new(polled), runnable.ok(), meter, interrupts)?;
     restrict_thread(ThreadKind::Io)?;
     Ok((event_loop, schedstat))
 }
@@ -153,6 +155,7 @@ fn set_up(
 pub fn rehearse_start() -> Result<(), StartError> {
     let thread = std::thread::Builder::new().name("rehearsal".into()).spawn(|| {
         let _ring = Uring::new()?;
+        let _interrupts = InterruptTimer::of_this_thread()?;
         Ok(restrict_thread(ThreadKind::Io)?)
     })?;
     thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread has panicked").into()))

@@ -10,6 +10,7 @@ mod connections;
 mod disk_queues;
 mod encryption;
 mod event_loop;
+mod interrupt_timer;
 mod io_thread;
 mod io_thread_control;
 mod io_thread_handle;
@@ -36,6 +37,7 @@ mod wake_channel;
 
 pub use connected_queue_pair::{CloseMode, ConnectedQueuePair};
 pub use disk_queues::{DiskQueues, DrainTime};
+pub use interrupt_timer::interrupt_signal;
 pub use io_thread::IoThread;
 pub use io_thread_control::{IoThreadControl, StartError, rehearse_start};
 pub use io_thread_handle::{IoThreadHandle, StoppingQueue};

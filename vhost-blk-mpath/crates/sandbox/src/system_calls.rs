@@ -44,8 +44,9 @@ const OF_EVERY_THREAD: &[c_long] = &[
 ];
 
 /// `pread64` reads the runnable threads of the host from a file that is open. `statx` asks for the length of a memory file
-/// after a fault.
-const OF_IO_THREADS: &[c_long] = &[libc::SYS_io_uring_enter, libc::SYS_pread64, libc::SYS_statx];
+/// after a fault. The timer interrupts a thread that a front-end makes wait.
+const OF_IO_THREADS: &[c_long] =
+    &[libc::SYS_io_uring_enter, libc::SYS_pread64, libc::SYS_statx, libc::SYS_timer_delete, libc::SYS_timer_settime];
 
 const OF_FRONT_END_THREADS: &[c_long] = &[
     libc::SYS_accept4,

@@ -3,7 +3,7 @@
 //! The eventfds of a queue, and the alarm for memory faults.
 
 use std::fs::File;
-use std::io::{self, IoSliceMut, Write};
+use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, PoisonError};
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fs::{OFlags, Timespec, fcntl_getfl, fcntl_setfl, fstatfs};
-use rustix::io::{ReadWriteFlags, preadv2, retry_on_intr};
+use rustix::io::{Errno, ReadWriteFlags, preadv2, retry_on_intr};
 
 /// The eventfd by which the driver wakes the device.
 #[derive(Debug)]
@@ -49,6 +49,10 @@ pub(crate) struct Notifier {
     error: Mutex<Option<Signal>>,
 }
 
+/// The write to a descriptor has waited until the thread was interrupted. The descriptor is not used again.
+#[derive(Debug)]
+pub(crate) struct Blocked;
+
 #[derive(Debug)]
 struct Signal {
     file: File,
@@ -67,12 +71,15 @@ impl Notifier {
         set_signal(&self.error, file)
     }
 
-    pub(crate) fn signal(&self) {
-        write_one(&self.call);
+    /// Signals the driver.
+    pub(crate) fn signal(&self) -> Result<(), Blocked> {
+        write_one(&self.call)
     }
 
+    /// Reports a broken queue to the front-end.
     pub(crate) fn report_error(&self) {
-        write_one(&self.error);
+        // A descriptor that has blocked is gone, and the queue is broken already.
+        let _ = write_one(&self.error);
     }
 }
 
@@ -154,24 +161,30 @@ fn set_signal(signal: &Mutex<Option<Signal>>, file: Option<File>) -> io::Result<
     Ok(())
 }
 
-fn write_one(signal: &Mutex<Option<Signal>>) {
-    let signal = signal.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(Signal { file, blocks }) = &*signal else { return };
+fn write_one(signal: &Mutex<Option<Signal>>) -> Result<(), Blocked> {
+    let mut signal = signal.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(Signal { file, blocks }) = &*signal else { return Ok(()) };
     // The front-end can fill the counter of its eventfd itself. A blocking write would then wait for a read.
     let is_full = || poll(&mut [PollFd::new(file, PollFlags::OUT)], Some(&Timespec::default())) == Ok(0);
     if *blocks && is_full() {
-        return;
+        return Ok(());
     }
     // If the counter is full, the other side is awake. Any other error means that it is gone, which the socket reports.
-    let mut file = file;
-    if let Err(error) = file.write_all(&1_u64.to_ne_bytes()) {
-        tracing::debug!(%error, "cannot signal the front-end");
+    match rustix::io::write(file, &1_u64.to_ne_bytes()) {
+        Ok(_) => {}
+        // Only a write that waits is interrupted.
+        Err(Errno::INTR) => {
+            *signal = None;
+            return Err(Blocked);
+        }
+        Err(error) => tracing::debug!(%error, "cannot signal the front-end"),
     }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
+    use std::io::{Read, Write};
 
     use rustix::event::epoll;
     use rustix::fs::{MemfdFlags, memfd_create};
@@ -184,7 +197,7 @@ mod tests {
         let notifier = Notifier::default();
         notifier.set_call(Some(File::from(std::os::fd::OwnedFd::from(writer)))).unwrap();
         for _ in 0..100_000 {
-            notifier.signal();
+            notifier.signal().unwrap();
         }
         assert_eq!(reader.read(&mut [0; 8]).unwrap(), 8);
     }
@@ -195,7 +208,7 @@ mod tests {
             let theirs = File::from(eventfd(0, flags).unwrap());
             let notifier = Notifier::default();
             notifier.set_call(Some(theirs.try_clone().unwrap())).unwrap();
-            notifier.signal();
+            notifier.signal().unwrap();
             let mut count = [0; 8];
             let mut read = || {
                 (&theirs).read_exact(&mut count).unwrap();
@@ -203,9 +216,9 @@ mod tests {
             };
             assert_eq!(read(), 1);
             (&theirs).write_all(&(u64::MAX - 1).to_ne_bytes()).unwrap();
-            notifier.signal();
+            notifier.signal().unwrap();
             assert_eq!(read(), u64::MAX - 1);
-            notifier.signal();
+            notifier.signal().unwrap();
             assert_eq!(read(), 1);
         }
     }

@@ -4,6 +4,7 @@ use std::thread;
 use mpath_core::{Group, GroupConfig, PathId, SharedDisk};
 
 use super::*;
+use crate::interrupt_timer::InterruptTimer;
 use crate::processor_times::Schedstat;
 use crate::testing::{DISK, FLOW, Guest};
 use crate::thread_message::PathSetPart;
@@ -23,7 +24,8 @@ impl Test {
         let (inbox, receiver) = wake_channel().unwrap();
         let meter = ProcessorMeter::new(Instant::now(), Arc::new(Schedstat::of_this_thread()));
         let (polling, runnable) = (Polling::new(Arc::default()), Runnable::open().ok());
-        let event_loop = EventLoop::new(Uring::new().unwrap(), receiver, polling, runnable, meter).unwrap();
+        let (ring, interrupts) = (Uring::new().unwrap(), InterruptTimer::of_this_thread().unwrap());
+        let event_loop = EventLoop::new(ring, receiver, polling, runnable, meter, interrupts).unwrap();
         Self { event_loop, inbox, events: Vec::new(), number: 0 }
     }
 

@@ -160,7 +160,8 @@ impl VhostUserBackendReqHandlerMut for Connection<'_> {
             vring.notifier.set_call(file).map_err(RequestError::Descriptor)?;
             // An earlier daemon may have been killed between the used index and its signal. A spurious signal does no
             // harm.
-            vring.notifier.signal();
+            // If it blocks, only this thread waits.
+            let _ = vring.notifier.signal();
             Ok(())
         });
         self.report(set)

@@ -442,12 +442,21 @@ impl Queue {
     /// Shows all completions to the driver, with at most one signal.
     pub fn publish(&mut self) {
         self.walked = 0;
-        if self.ring.publish() {
-            self.notifier.signal();
+        if self.ring.publish() && !self.parser.disk().is_muted() && self.notifier.signal().is_err() {
+            self.call_has_blocked();
         }
         // The error needs no handling here. The check itself matters: otherwise the queue is not checked before the
         // next kick.
         let _ = self.check_memory();
+    }
+
+    /// The front-end has made the descriptor blocking and full, which held up the thread, and so other disks.
+    #[cold]
+    fn call_has_blocked(&mut self) {
+        self.parser.disk().mute();
+        let error = QueueError::CallBlocked;
+        tracing::error!(queue = self.index, %error, "virtqueue stops, and the disk's guest is not signalled for a minute");
+        self.broken = Some(error);
     }
 
     /// Whether a chain is available, unless the queue is broken. Reads guest memory, and is cheap.
