@@ -1,5 +1,4 @@
-//! What one more request would find on each path: room, and when it would be answered. Views are kept from one request to the
-//! next.
+//! Views: the room of each path for one more request, and the time of its answer. They are kept from one request to the next.
 
 use std::fmt;
 
@@ -22,7 +21,7 @@ pub(super) struct View {
     pub(super) answered_in_s: f64,
 }
 
-/// What views follow from, besides what the path holds: the estimate of its class, for requests of one size.
+/// The basis of views, besides the content of the path: the estimate of its class, for requests of one size.
 #[derive(Clone, Copy, Default)]
 struct Terms {
     /// See [`super::estimator::Estimator::version`]. 0: no terms.
