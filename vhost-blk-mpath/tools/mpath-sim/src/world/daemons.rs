@@ -172,3 +172,53 @@ impl World {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+
+    /// More than any fence and any orderly end take.
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// A world without faults, guests and discovery.
+    fn quiet_world(seed: u64) -> World {
+        let mut world = World::new(seed, false, false);
+        world.ctx.clock = Clock::new();
+        world.controllers = None;
+        world.start_daemon();
+        world
+    }
+
+    /// Takes events until the world is as it should be. Returns whether it became so in time.
+    fn becomes(world: &mut World, is_so: impl Fn(&World) -> bool) -> bool {
+        let until = world.ctx.clock.now() + LONG;
+        while !is_so(world) {
+            match world.ctx.clock.next() {
+                Some(event) if world.ctx.clock.now() < until => world.take_event(event),
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    fn is_of_daemon(world: &World, is_so: impl Fn(&Daemon) -> bool) -> bool {
+        world.daemon.as_ref().is_some_and(is_so)
+    }
+
+    #[test]
+    fn a_path_added_while_paths_are_closed_does_not_hold_up_the_end() {
+        for seed in 0..10 {
+            let mut world = quiet_world(seed);
+            assert!(becomes(&mut world, |world| is_of_daemon(world, Daemon::can_use_all_paths)), "seed {seed}");
+            world.order(0, DesiredState::Removed { at_once: true });
+            // Its fence passes, and it is gone.
+            becomes(&mut world, |_| false);
+            world.stop_daemon();
+            assert!(becomes(&mut world, |world| is_of_daemon(world, Daemon::is_closing_paths)), "seed {seed}");
+            world.order(0, DesiredState::Enabled);
+            assert!(becomes(&mut world, |world| world.daemons == 2), "seed {seed}: the next daemon starts");
+            world.end_daemon(false);
+        }
+    }
+}

@@ -181,17 +181,22 @@ impl World {
             if self.ctx.clock.elapsed() > end || self.ctx.checker.counts.events > EVENTS_MAX {
                 break;
             }
-            self.handle(event);
-            if let Some((daemon, ctx)) = self.daemon() {
-                daemon.observe_attempts(ctx);
-            }
-            self.turn_disks();
-            self.turn_fences();
-            self.judge_closed_paths();
-            self.turn_shutdown();
+            self.take_event(event);
             self.next_stage();
         }
         self.finish(seed)
+    }
+
+    /// Handles an event, and what follows for the daemon.
+    fn take_event(&mut self, event: Event) {
+        self.handle(event);
+        if let Some((daemon, ctx)) = self.daemon() {
+            daemon.observe_attempts(ctx);
+        }
+        self.turn_disks();
+        self.turn_fences();
+        self.judge_closed_paths();
+        self.turn_shutdown();
     }
 
     /// Judges paths that were closed in order.

@@ -170,6 +170,10 @@ impl Daemon {
                 self.paths.insert(index, task);
                 self.post_all(ctx, || Message::AddPath(path));
                 self.paths[index].wake(ctx);
+                if self.is_closing_paths() {
+                    // As the daemon's task does, which finds at once that the daemon ends.
+                    self.paths[index].end(ctx, &mut self.fences, &mut self.disks);
+                }
             }
             let is_known = || self.threads.0.iter().all(|thread| thread.knows(now, path));
             if !self.paths[index].own.is_known && is_known() {

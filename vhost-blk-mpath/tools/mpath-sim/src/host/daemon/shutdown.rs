@@ -79,6 +79,11 @@ impl Daemon {
         self.shutdown.is_some()
     }
 
+    /// Whether the tasks of its paths were told that the daemon ends.
+    pub(crate) fn is_closing_paths(&self) -> bool {
+        matches!(self.shutdown, Some(ShutdownPhase::Paths { .. }))
+    }
+
     /// Continues the orderly end of the daemon, or the removal of its disks. Returns whether that is over.
     pub(crate) fn has_ended(&mut self, ctx: &mut Ctx) -> bool {
         let have_front_ends = !self.front_ends.iter().all(FrontEndServer::is_free);
@@ -105,7 +110,7 @@ impl Daemon {
             }
             Some(paths @ ShutdownPhase::Paths { .. }) => Some(paths),
         };
-        matches!(self.shutdown, Some(ShutdownPhase::Paths { .. }))
+        self.is_closing_paths()
             && !have_front_ends
             && self.paths.iter().all(PathTask::has_ended)
             && self.discovery.as_ref().is_none_or(Discovery::is_over)
