@@ -30,12 +30,11 @@ const SIZES: usize = 4;
 /// The size class, as an index.
 #[inline]
 pub(crate) fn size(bytes: u32) -> usize {
-    match bytes {
-        ..=0x4000 => 0,
-        ..=0x2_0000 => 1,
-        ..=0x10_0000 => 2,
-        _ => 3,
+    const SMALL: u32 = 16 << 10;
+    if bytes <= SMALL {
+        return 0;
     }
+    1 + usize::from(bytes > 128 << 10) + usize::from(bytes > 1 << 20)
 }
 
 /// The properties of a read that its deadline depends on.

@@ -8,7 +8,7 @@
 
 use std::io;
 use std::mem::zeroed;
-use std::ptr::{null, null_mut};
+use std::ptr::null_mut;
 
 /// How long a write can hold up the thread.
 const EVERY_MS: libc::c_long = 100;
@@ -73,7 +73,7 @@ fn handle_signal() -> io::Result<()> {
     let result = unsafe {
         let mut action: libc::sigaction = zeroed();
         action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as libc::sighandler_t;
-        libc::sigaction(interrupt_signal(), &raw const action, null::<libc::sigaction>().cast_mut())
+        libc::sigaction(interrupt_signal(), &raw const action, null_mut())
     };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

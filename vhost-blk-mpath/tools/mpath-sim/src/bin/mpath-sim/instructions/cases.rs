@@ -52,7 +52,7 @@ pub(super) fn all() -> Vec<Case> {
         turns("I/O thread: a write at depth 32", BlockOp::Write, false, 32),
     ];
     for (flows, depth, paths) in [(1, 32, 1), (1, 32, 2), (1, 32, 8), (8, 4, 1), (8, 4, 2), (8, 4, 8)] {
-        cases.extend([1, 16].map(|answers| whole_core(Setup { flows, depth, paths, answers, ..DAEMON }, "")));
+        cases.extend([1, 16].map(|answers| whole_core(Setup { paths, flows, depth, answers, ..DAEMON }, "")));
     }
     cases.extend([1, 16].map(|answers| whole_core(Setup { slots: 7, answers, ..DAEMON }, ", full windows")));
     cases.extend(SchedulerKind::ALL.map(|kind| scheduler(kind, 8)));
