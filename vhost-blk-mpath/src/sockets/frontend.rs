@@ -44,6 +44,9 @@ const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// How long a thread stays with a front-end that says nothing. QEMU sends tens of messages in a row.
 const QUIET: Duration = Duration::from_secs(1);
 
+/// How long none is served after a front-end that has held up an I/O thread. Otherwise it could do so again at once.
+const REST: Duration = Duration::from_secs(60);
+
 /// Serves the front-ends of one disk, one at a time.
 pub(crate) struct FrontendServer {
     shared: Arc<Shared>,
@@ -68,6 +71,17 @@ enum Stage {
     Open,
     /// No other front-end is served.
     Ending,
+}
+
+/// What follows when a thread has nothing to do any more.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    /// The task waits.
+    Wait,
+    /// The task waits until [`REST`] is over.
+    Rest,
+    /// No other front-end can come.
+    End,
 }
 
 #[derive(Default)]
@@ -106,6 +120,8 @@ impl FrontendServer {
                 shared.run().await;
                 // Nobody listens when the daemon ends.
                 let _ = left.map(|left| left.send(()));
+                // `shutdown` waits for the second.
+                drop(shared);
                 drop(runs);
             }
         });
@@ -211,10 +227,18 @@ impl Shared {
                 return;
             }
             let error = match (waited, self.work_on_thread().await) {
-                (_, Ok(false)) => return,
-                (Ok(_), Ok(true)) => continue,
+                (_, Ok(Next::End)) => return,
+                (Ok(_), Ok(Next::Wait)) => continue,
+                (_, Ok(Next::Rest)) => {
+                    let mut stage = self.stage.subscribe();
+                    tokio::select! {
+                        () = sleep(REST) => {}
+                        _ = stage.wait_for(|stage| *stage == Stage::Ending) => {}
+                    }
+                    continue;
+                }
                 // A thread has looked meanwhile, and will again.
-                (Err(error), _) | (_, Err(error)) => error,
+                (Err(error), Ok(Next::Wait)) | (_, Err(error)) => error,
             };
             let disk = self.disk.disk().name();
             tracing::warn!(disk, %error, "cannot serve front-ends on the vhost-user socket; trying again");
@@ -261,7 +285,7 @@ impl Shared {
     }
 
     /// [Works](Self::work) on a thread of its own.
-    async fn work_on_thread(self: &Arc<Self>) -> io::Result<bool> {
+    async fn work_on_thread(self: &Arc<Self>) -> io::Result<Next> {
         let (report, goes_on) = oneshot::channel();
         let shared = Arc::clone(self);
         thread::Builder::new().name("vhost-user".into()).spawn(move || {
@@ -274,33 +298,38 @@ impl Shared {
         goes_on.await.map_err(io::Error::other)?
     }
 
-    /// Serves the connected front-end and then the next ones, until there is nothing to do. Returns `false` if no other can
-    /// come.
-    fn work(&self) -> io::Result<bool> {
+    /// Serves the connected front-end and then the next ones, until there is nothing to do.
+    fn work(&self) -> io::Result<Next> {
         let mut connected = self.connected.blocking_lock();
         loop {
             if let Some(connection) = connected.take() {
                 match connection.serve(QUIET) {
                     Continue(quiet) => {
                         *connected = Some(quiet);
-                        return Ok(true);
+                        return Ok(Next::Wait);
                     }
-                    Break(end) => self.left(end),
+                    Break(end) => {
+                        let rests = matches!(end, Err(ServeError::Blocked));
+                        self.left(end);
+                        if rests {
+                            return Ok(Next::Rest);
+                        }
+                    }
                 }
             }
             let waited = self.connections().waiting.take();
             if self.is_ending() {
-                return Ok(false);
+                return Ok(Next::End);
             }
             let next = if let Some((stream, _)) = waited {
                 Some(stream)
             } else {
                 let listener = self.listening().as_ref().map(|socket| socket.listener());
-                let Some(listener) = listener.transpose()? else { return Ok(false) };
+                let Some(listener) = listener.transpose()? else { return Ok(Next::End) };
                 accept(&listener)?
             };
             // Else another process on the same socket was quicker, or the front-end has gone.
-            let Some(stream) = next else { return Ok(true) };
+            let Some(stream) = next else { return Ok(Next::Wait) };
             *connected = self.begin(stream)?;
         }
     }
@@ -395,7 +424,7 @@ mod tests {
                 let (ours, theirs) = UnixStream::pair().unwrap();
                 drop(theirs);
                 shared.connections().waiting = Some((ours, 0));
-                assert!(!shared.work().unwrap(), "no other can come");
+                assert_eq!(shared.work().unwrap(), Next::End);
                 assert_eq!(references(), before + 2);
             }
             drop(held_up);

@@ -1,6 +1,8 @@
 //! Many disks in one daemon, one of them with a guest that breaks all rules.
 
+use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{OFlags, fcntl_setfl};
@@ -81,34 +83,42 @@ fn a_guest_that_breaks_all_rules_harms_no_disk_on_its_io_thread() {
     check_isolation(&daemon, &target);
 }
 
-/// A front-end shares the flags of its descriptors. This one makes its call descriptor blocking, and full, when the daemon has it.
+/// A front-end shares the flags of its descriptors. This one makes one of them blocking, and full, when the daemon has it.
 #[test]
-fn a_call_descriptor_that_blocks_stops_its_own_virtqueue_alone() {
+fn a_descriptor_that_blocks_costs_its_own_front_end_alone() {
     const READ: u32 = 0;
     let target = target_of(2, 1, 1 << 20);
-    let daemon = start(|place| disks(place, &target, 0, &[1], &[]));
-    let mut guest = Guest::connect(&socket_of(&daemon.place, 0), FEATURES);
-    guest.share_memory();
-    let mut ring = guest.set_up(0);
-    let mut other = Disk::connect(&socket_of(&daemon.place, 1));
-    let blocked = || daemon.log().matches("made the call descriptor block").count();
-    for is_muted in [false, true] {
+    for is_error in [false, true] {
+        let daemon = start(|place| disks(place, &target, 0, &[1], &[]));
+        let mut guest = Guest::connect(&socket_of(&daemon.place, 0), FEATURES);
+        guest.share_memory();
+        let mut ring = guest.set_up(0);
+        let mut other = Disk::connect(&socket_of(&daemon.place, 1));
         // SAFETY: the ring keeps the descriptor open.
-        let call = unsafe { BorrowedFd::borrow_raw(ring.call.as_raw_fd()) };
-        fcntl_setfl(call, OFlags::NONBLOCK).unwrap();
+        let full = unsafe { BorrowedFd::borrow_raw(ring.call.as_raw_fd()) };
+        fcntl_setfl(full, OFlags::NONBLOCK).unwrap();
+        if is_error {
+            guest.frontend.set_vring_err(0, &ring.call).unwrap();
+        }
         guest.restart(&ring, ring.position());
         // It may have been signalled.
         let _ = ring.call.read();
         ring.call.write(u64::MAX - 1).unwrap();
-        fcntl_setfl(call, OFlags::empty()).unwrap();
-        ring.submit(0, READ, 0, &[0; 512]);
-        ring.kick.write(1).unwrap();
-        eventually("the read is answered", || ring.reap() == [0]);
-        assert_eq!((other.write(0, 3), other.read(0)), (Status::Ok, 3), "another disk on the same I/O thread");
-        if !is_muted {
-            eventually("the virtqueue stops", || blocked() == 1);
-            guest.frontend.get_vring_base(0).unwrap();
+        fcntl_setfl(full, OFlags::empty()).unwrap();
+        if is_error {
+            ring.break_available_idx();
+        } else {
+            ring.submit(0, READ, 0, &[0; 512]);
         }
+        ring.kick.write(1).unwrap();
+        let lost = "front-end lost: it has made a call or error descriptor block an I/O thread";
+        eventually("it is hung up on", || daemon.log().contains(lost));
+        assert_eq!((other.write(0, 3), other.read(0)), (Status::Ok, 3), "another disk on the same I/O thread");
+        let mut next = UnixStream::connect(socket_of(&daemon.place, 0)).unwrap();
+        next.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+        // VHOST_USER_GET_FEATURES.
+        next.write_all(&[1_u32, 1, 0].map(u32::to_ne_bytes).concat()).unwrap();
+        let answer = next.read(&mut [0; 64]).map_err(|error| error.kind());
+        assert_eq!(answer, Err(ErrorKind::WouldBlock), "none is served for a minute");
     }
-    assert_eq!(blocked(), 1, "it gets no signals for a minute, and so cannot do it again");
 }

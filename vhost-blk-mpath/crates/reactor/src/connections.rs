@@ -47,6 +47,7 @@ impl<R: Ring> Connections<R> {
     pub(crate) fn take_quiescent(&mut self) -> Option<(PathId, Connection<R>)> {
         let is_quiescent = |path: &PathId| self.get(*path).is_some_and(Connection::is_quiescent);
         let path = paths_of(self.used).find(is_quiescent)?;
+        self.used &= !(1 << path.0);
         Some((path, self.connections.remove(path)?))
     }
 

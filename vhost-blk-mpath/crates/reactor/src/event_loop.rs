@@ -81,7 +81,7 @@ pub(crate) struct EventLoop {
     finished: u64,
     meter: ProcessorMeter,
     watch: TurnWatch,
-    /// Armed while the thread is busy.
+    /// Armed in each turn, and while a busy thread sleeps.
     interrupts: InterruptTimer,
     /// Called with each stall of the thread.
     stalled: Box<dyn Fn(Stall) + Send>,

@@ -41,20 +41,31 @@ impl InterruptTimer {
             event.sigev_notify_thread_id = libc::gettid();
             libc::timer_create(libc::CLOCK_MONOTONIC, &raw mut event, &raw mut timer)
         };
-        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(Self { timer, is_armed: false }) }
+        if result < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let mut timer = Self { timer, is_armed: false };
+        // A filter of system calls that forbids this shows now.
+        timer.set(true)?;
+        timer.set(false)?;
+        Ok(timer)
     }
 
     /// Interrupts the thread every 100 ms from now on, or no more.
     pub(crate) fn arm(&mut self, is_armed: bool) {
-        if std::mem::replace(&mut self.is_armed, is_armed) == is_armed {
-            return;
+        if self.is_armed != is_armed {
+            self.set(is_armed).expect("it was set before");
         }
+    }
+
+    fn set(&mut self, is_armed: bool) -> io::Result<()> {
+        self.is_armed = is_armed;
         let tv_nsec = if is_armed { EVERY_MS * 1_000_000 } else { 0 };
         let every = libc::timespec { tv_sec: 0, tv_nsec };
         let times = libc::itimerspec { it_interval: every, it_value: every };
         // SAFETY: the timer exists, and the kernel reads the times during the call.
         let result = unsafe { libc::timer_settime(self.timer, 0, &raw const times, null_mut()) };
-        assert_eq!(result, 0, "the timer exists, and its times are valid");
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 }
 
@@ -65,7 +76,7 @@ impl Drop for InterruptTimer {
     }
 }
 
-/// Has the signal interrupt system calls, rather than end the process.
+/// Has the signal interrupt system calls of this thread, rather than end the process.
 fn handle_signal() -> io::Result<()> {
     extern "C" fn nothing(_: libc::c_int) {}
     // SAFETY: all zero is a valid value: no flags, so that calls are not restarted. The handler does nothing, so it may run at any
@@ -75,6 +86,13 @@ fn handle_signal() -> io::Result<()> {
         action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as libc::sighandler_t;
         libc::sigaction(interrupt_signal(), &raw const action, null_mut())
     };
+    // The process may have been started with blocked signals.
+    // SAFETY: all zero is a valid set, and the calls read and write only this one.
+    unsafe {
+        let mut signals: libc::sigset_t = zeroed();
+        libc::sigaddset(&raw mut signals, interrupt_signal());
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const signals, null_mut());
+    }
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 

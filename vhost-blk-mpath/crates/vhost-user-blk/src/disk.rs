@@ -5,9 +5,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
 use virtio_bindings::virtio_blk::{
     VIRTIO_BLK_F_BLK_SIZE, VIRTIO_BLK_F_CONFIG_WCE, VIRTIO_BLK_F_DISCARD, VIRTIO_BLK_F_FLUSH, VIRTIO_BLK_F_MQ,
     VIRTIO_BLK_F_RO, VIRTIO_BLK_F_SEG_MAX, VIRTIO_BLK_F_SIZE_MAX, VIRTIO_BLK_F_TOPOLOGY, VIRTIO_BLK_F_WRITE_ZEROES,
@@ -188,38 +186,20 @@ pub struct VirtioDisk {
     window: Option<Mutex<VendorWindowState>>,
     /// The back-end channel to the connected front-end, if it passed one.
     channel: Mutex<Option<FrontendChannel>>,
-    /// Until when no guest is signalled, in ns of the monotonic clock. 0: guests are signalled.
-    muted_until_ns: AtomicU64,
 }
-
-/// How long a front-end gets no signals whose descriptor has made a thread wait. Otherwise it could do so again at once.
-const MUTED_FOR: Duration = Duration::from_secs(60);
 
 impl VirtioDisk {
     /// Checks the geometry and makes a disk.
     pub fn new(geometry: DiskGeometry) -> Result<Self, GeometryError> {
         geometry.check()?;
         let (writeback, capacity_sectors) = (geometry.writeback.into(), geometry.capacity_sectors.into());
-        let (channel, muted_until_ns) = (Mutex::new(None), 0.into());
-        Ok(Self { geometry, capacity_sectors, writeback, window: None, channel, muted_until_ns })
+        Ok(Self { geometry, capacity_sectors, writeback, window: None, channel: Mutex::new(None) })
     }
 
     /// Gives the disk a vendor window. Its fields are zero until [`set_vendor_window`](Self::set_vendor_window).
     #[must_use]
     pub fn with_vendor_window(self) -> Self {
         Self { window: Some(Mutex::default()), ..self }
-    }
-
-    /// Sends the disk's guests no signals for a minute.
-    pub(crate) fn mute(&self) {
-        self.muted_until_ns.store(now_ns() + MUTED_FOR.as_nanos() as u64, Ordering::Relaxed);
-    }
-
-    /// Whether no signals are sent.
-    #[inline]
-    pub(crate) fn is_muted(&self) -> bool {
-        let until = self.muted_until_ns.load(Ordering::Relaxed);
-        until != 0 && now_ns() < until
     }
 
     /// The properties that the guest sees. The capacity is the initial one.
@@ -336,12 +316,6 @@ impl VirtioDisk {
         .into_iter()
         .fold(0, |bits, (feature, offered)| bits | u64::from(offered) << feature)
     }
-}
-
-/// The monotonic clock.
-fn now_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
 }
 
 #[cfg(test)]

@@ -102,6 +102,9 @@ pub enum ServeError {
     /// Memory that the front-end shares could not be accessed.
     #[error(transparent)]
     Memory(#[from] MemoryFault),
+    /// A write to a call or error descriptor has held up an I/O thread.
+    #[error("it has made a call or error descriptor block an I/O thread")]
+    Blocked,
     /// No I/O thread took the queue.
     #[error("no I/O thread took queue {0}")]
     NotStarted(u16),

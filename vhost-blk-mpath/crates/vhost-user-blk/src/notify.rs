@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -49,7 +50,7 @@ pub(crate) struct Notifier {
     error: Mutex<Option<Signal>>,
 }
 
-/// The write to a descriptor has waited until the thread was interrupted. The descriptor is not used again.
+/// The write to a descriptor has waited until the thread was interrupted.
 #[derive(Debug)]
 pub(crate) struct Blocked;
 
@@ -66,6 +67,18 @@ impl Notifier {
         set_signal(&self.call, file)
     }
 
+    /// Sets the call descriptor, and signals the driver. An earlier daemon may have been killed between the used index and its
+    /// signal, and a spurious signal does no harm.
+    pub(crate) fn set_call_and_signal(&self, file: Option<File>) -> io::Result<()> {
+        // I/O threads take the lock, so the write, which may wait, has a descriptor of its own.
+        let own = file.as_ref().map(File::try_clone).transpose()?;
+        self.set_call(file)?;
+        if let Some(own) = own {
+            let _ = Signal::new(own)?.write_one();
+        }
+        Ok(())
+    }
+
     /// Sets the error descriptor.
     pub(crate) fn set_error(&self, file: Option<File>) -> io::Result<()> {
         set_signal(&self.error, file)
@@ -77,42 +90,57 @@ impl Notifier {
     }
 
     /// Reports a broken queue to the front-end.
-    pub(crate) fn report_error(&self) {
-        // A descriptor that has blocked is gone, and the queue is broken already.
-        let _ = write_one(&self.error);
+    pub(crate) fn report_error(&self) -> Result<(), Blocked> {
+        write_one(&self.error)
     }
 }
 
-/// Wakes the thread that serves a front-end after a fault in memory that the front-end shares.
+/// Wakes the thread that serves a front-end, after a fault in memory that the front-end shares, or when one of its descriptors has
+/// made a thread wait.
 #[derive(Debug)]
-pub(crate) struct Alarm(OwnedFd);
+pub(crate) struct Alarm {
+    fd: OwnedFd,
+    has_blocked: AtomicBool,
+}
 
 impl Alarm {
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { fd, has_blocked: AtomicBool::new(false) })
     }
 
     pub(crate) fn ring(&self) {
         // Fails only if the counter is full, which wakes the thread too.
-        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());
+    }
+
+    /// A descriptor of the front-end has made a thread wait.
+    #[cold]
+    pub(crate) fn blocked(&self) {
+        self.has_blocked.store(true, Ordering::Relaxed);
+        self.ring();
+    }
+
+    pub(crate) fn has_blocked(&self) -> bool {
+        self.has_blocked.load(Ordering::Relaxed)
     }
 
     /// Waits until the connection is readable or the alarm rings, at most for `quiet`, and resets the alarm.
     pub(crate) fn wait_or_input(&self, connection: &UnixStream, quiet: Duration) -> io::Result<Wake> {
-        let mut fds = [PollFd::new(connection, PollFlags::IN), PollFd::new(&self.0, PollFlags::IN)];
+        let mut fds = [PollFd::new(connection, PollFlags::IN), PollFd::new(&self.fd, PollFlags::IN)];
         let quiet = Timespec::try_from(quiet).ok();
         if retry_on_intr(|| poll(&mut fds, quiet.as_ref()))? == 0 {
             return Ok(Wake::Quiet);
         }
         // The counter is empty if the alarm did not ring.
-        let _ = rustix::io::read(&self.0, &mut [0; size_of::<u64>()]);
+        let _ = rustix::io::read(&self.fd, &mut [0; size_of::<u64>()]);
         Ok(if fds[0].revents().is_empty() { Wake::Alarm } else { Wake::Input })
     }
 }
 
 impl AsFd for Alarm {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 }
 
@@ -141,9 +169,21 @@ fn set_nonblocking(file: &File) -> io::Result<()> {
 }
 
 fn set_signal(signal: &Mutex<Option<Signal>>, file: Option<File>) -> io::Result<()> {
-    // Some front-ends (User Mode Linux) pass a pipe. If they do not read it, it must not block an I/O thread. An
-    // eventfd keeps its flags: the front-end shares them, and may do blocking reads.
-    let new = file.map(|file| {
+    let new = file.map(Signal::new).transpose()?;
+    // Closed without the lock, because to close a socket may take long.
+    let _old = std::mem::replace(&mut *signal.lock().unwrap_or_else(PoisonError::into_inner), new);
+    Ok(())
+}
+
+fn write_one(signal: &Mutex<Option<Signal>>) -> Result<(), Blocked> {
+    let signal = signal.lock().unwrap_or_else(PoisonError::into_inner);
+    signal.as_ref().map_or(Ok(()), Signal::write_one)
+}
+
+impl Signal {
+    fn new(file: File) -> io::Result<Self> {
+        // Some front-ends (User Mode Linux) pass a pipe. If they do not read it, it must not block an I/O thread. An
+        // eventfd keeps its flags: the front-end shares them, and may do blocking reads.
         const PIPEFS_MAGIC: libc::__fsword_t = 0x5049_5045;
         const SOCKFS_MAGIC: libc::__fsword_t = 0x534f_434b;
         if matches!(fstatfs(&file)?.f_type, PIPEFS_MAGIC | SOCKFS_MAGIC) {
@@ -155,31 +195,25 @@ fn set_signal(signal: &Mutex<Option<Signal>>, file: Option<File>) -> io::Result<
             ));
         }
         let blocks = !fcntl_getfl(&file)?.contains(OFlags::NONBLOCK);
-        Ok::<_, io::Error>(Signal { file, blocks })
-    });
-    *signal.lock().unwrap_or_else(PoisonError::into_inner) = new.transpose()?;
-    Ok(())
-}
+        Ok(Self { file, blocks })
+    }
 
-fn write_one(signal: &Mutex<Option<Signal>>) -> Result<(), Blocked> {
-    let mut signal = signal.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(Signal { file, blocks }) = &*signal else { return Ok(()) };
-    // The front-end can fill the counter of its eventfd itself. A blocking write would then wait for a read.
-    let is_full = || poll(&mut [PollFd::new(file, PollFlags::OUT)], Some(&Timespec::default())) == Ok(0);
-    if *blocks && is_full() {
-        return Ok(());
-    }
-    // If the counter is full, the other side is awake. Any other error means that it is gone, which the socket reports.
-    match rustix::io::write(file, &1_u64.to_ne_bytes()) {
-        Ok(_) => {}
-        // Only a write that waits is interrupted.
-        Err(Errno::INTR) => {
-            *signal = None;
-            return Err(Blocked);
+    fn write_one(&self) -> Result<(), Blocked> {
+        // The front-end can fill the counter of its eventfd itself. A blocking write would then wait for a read.
+        let is_writable =
+            |file| retry_on_intr(|| poll(&mut [PollFd::new(file, PollFlags::OUT)], Some(&Timespec::default())));
+        if self.blocks && is_writable(&self.file) == Ok(0) {
+            return Ok(());
         }
-        Err(error) => tracing::debug!(%error, "cannot signal the front-end"),
+        // If the counter is full, the other side is awake. Any other error means that it is gone, which the socket reports.
+        match rustix::io::write(&self.file, &1_u64.to_ne_bytes()) {
+            // Only a write that waits is interrupted.
+            Err(Errno::INTR) => return Err(Blocked),
+            Err(error) => tracing::debug!(%error, "cannot signal the front-end"),
+            Ok(_) => {}
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 #[cfg(test)]

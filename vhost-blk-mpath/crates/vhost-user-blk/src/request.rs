@@ -94,10 +94,6 @@ impl Parser {
         Self { disk, features }
     }
 
-    pub(crate) fn disk(&self) -> &VirtioDisk {
-        &self.disk
-    }
-
     fn has(&self, feature: u32) -> bool {
         self.features & (1 << feature) != 0
     }

@@ -75,6 +75,9 @@ impl<'a> FrontEndConnection<'a> {
             if self.lock().memory_fault().is_some() {
                 break Ok(());
             }
+            if self.alarm.has_blocked() {
+                break Err(ServeError::Blocked);
+            }
             match self.alarm.wait_or_input(&self.socket, quiet) {
                 Ok(Wake::Input) => {}
                 Ok(Wake::Alarm) => continue,

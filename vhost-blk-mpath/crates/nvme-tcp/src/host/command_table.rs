@@ -38,7 +38,7 @@ pub(super) struct InFlightCommand {
     pub(super) transfers: u8,
     /// A data digest was wrong.
     pub(super) corrupted: bool,
-    /// When the capsule was encoded; `None` for admin commands.
+    /// When the capsule was encoded; `None` for commands of a queue's own, and on admin queues.
     pub(super) sent_at: Option<Instant>,
 }
 

@@ -10,6 +10,7 @@ use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use low_water::LowWater;
 use monotonic::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
 use socket2::SockRef;
 
 use super::{Event, Ring};
@@ -250,7 +251,7 @@ impl Ring for Uring {
     fn end_sending(&mut self, socket: &OwnedFd) -> bool {
         // The kernel adds HUP and ERR, which show a reset.
         let mut ended = [PollFd::new(socket, PollFlags::RDHUP)];
-        let is_open = poll(&mut ended, Some(&Timespec::default())) == Ok(0);
+        let is_open = retry_on_intr(|| poll(&mut ended, Some(&Timespec::default()))) == Ok(0);
         is_open && SockRef::from(socket).shutdown(Shutdown::Write).is_ok()
     }
 

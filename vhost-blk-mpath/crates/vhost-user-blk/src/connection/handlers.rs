@@ -156,14 +156,9 @@ impl VhostUserBackendReqHandlerMut for Connection<'_> {
     }
 
     fn set_vring_call(&mut self, index: u8, file: Option<File>) -> MessageResult<()> {
-        let set = self.vring(index.into()).and_then(|(_, vring)| {
-            vring.notifier.set_call(file).map_err(RequestError::Descriptor)?;
-            // An earlier daemon may have been killed between the used index and its signal. A spurious signal does no
-            // harm.
-            // If it blocks, only this thread waits.
-            let _ = vring.notifier.signal();
-            Ok(())
-        });
+        let set = self
+            .vring(index.into())
+            .and_then(|(_, vring)| Ok(vring.notifier.set_call_and_signal(file).map_err(RequestError::Descriptor)?));
         self.report(set)
     }
 

@@ -21,7 +21,7 @@ use crate::disk::VirtioDisk;
 use crate::inflight::InflightArea;
 use crate::memory::{GuestMemory, GuestRange, MemoryFault, SharedMemory};
 use crate::memory_faults;
-use crate::notify::{Alarm, Kick, Notifier};
+use crate::notify::{Alarm, Blocked, Kick, Notifier};
 use crate::request::{Answer, BlkStatus, HEADER_BYTES, Op, ParsedChain, Parser};
 
 /// One block request of the guest, checked against the disk. [`Queue::complete`] consumes it.
@@ -395,7 +395,7 @@ impl Queue {
         tracing::debug!(queue = self.index, %error, "virtqueue is broken");
         self.broken = Some(error);
         self.refused.malformed += 1;
-        self.notifier.report_error();
+        self.notify(Notifier::report_error);
         error
     }
 
@@ -442,21 +442,19 @@ impl Queue {
     /// Shows all completions to the driver, with at most one signal.
     pub fn publish(&mut self) {
         self.walked = 0;
-        if self.ring.publish() && !self.parser.disk().is_muted() && self.notifier.signal().is_err() {
-            self.call_has_blocked();
+        if self.ring.publish() {
+            self.notify(Notifier::signal);
         }
         // The error needs no handling here. The check itself matters: otherwise the queue is not checked before the
         // next kick.
         let _ = self.check_memory();
     }
 
-    /// The front-end has made the descriptor blocking and full, which held up the thread, and so other disks.
-    #[cold]
-    fn call_has_blocked(&mut self) {
-        self.parser.disk().mute();
-        let error = QueueError::CallBlocked;
-        tracing::error!(queue = self.index, %error, "virtqueue stops, and the disk's guest is not signalled for a minute");
-        self.broken = Some(error);
+    /// Writes to a descriptor of the front-end, unless one of its descriptors has made a thread wait.
+    fn notify(&self, write: impl FnOnce(&Notifier) -> Result<(), Blocked>) {
+        if !self.alarm.has_blocked() && write(&self.notifier).is_err() {
+            self.alarm.blocked();
+        }
     }
 
     /// Whether a chain is available, unless the queue is broken. Reads guest memory, and is cheap.

@@ -86,9 +86,6 @@ pub enum QueueError {
     /// The ring, its log or a chain could not be accessed, so their contents are not known.
     #[error("the memory of the queue cannot be accessed")]
     Memory,
-    /// The front-end's call descriptor has made the thread wait.
-    #[error("the front-end has made the call descriptor block the thread that signals it")]
-    CallBlocked,
     /// A chain of a packed ring has no end, or runs into descriptors that the driver does not own.
     #[error("the chain at {head} in a queue of {size} entries runs into descriptors that the driver does not own")]
     ChainOverrun {
