@@ -73,7 +73,7 @@ enum Stage {
     Ending,
 }
 
-/// What follows when a thread has nothing to do any more.
+/// The next step of the task, when a thread has nothing to do any more.
 #[derive(Debug, PartialEq, Eq)]
 enum Next {
     /// The task waits.
